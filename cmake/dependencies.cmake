@@ -1,0 +1,25 @@
+# Finds what winnow stands on. ggml and libllama come from CMAKE_PREFIX_PATH or, failing that, from the
+# folder that scripts/setup fills. Nothing is downloaded here.
+if(DEFINED ENV{WINNOW_HOME})
+  set(winnow_home $ENV{WINNOW_HOME})
+else()
+  set(winnow_home $ENV{HOME}/.cache/winnow)
+endif()
+list(APPEND CMAKE_PREFIX_PATH ${winnow_home}/deps/llama-cpp-python-0.3.36)
+
+set(WINNOW_GGML_MINIMUM 0.25.3)
+find_package(ggml CONFIG QUIET)
+find_package(llama CONFIG QUIET)
+if(NOT ggml_FOUND OR NOT llama_FOUND)
+  message(FATAL_ERROR "ggml and libllama were not found. Run scripts/setup, or point CMAKE_PREFIX_PATH "
+    "to an installation of llama.cpp with ggml ${WINNOW_GGML_MINIMUM} or newer.")
+endif()
+if(ggml_VERSION VERSION_LESS WINNOW_GGML_MINIMUM)
+  message(FATAL_ERROR "ggml ${ggml_VERSION} in ${ggml_DIR} is too old: ${WINNOW_GGML_MINIMUM} or newer is needed.")
+endif()
+message(STATUS "ggml ${ggml_VERSION}: ${ggml_DIR}")
+
+find_package(Threads REQUIRED)
+find_package(nlohmann_json 3.11 REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(hwy CONFIG REQUIRED)

@@ -1,0 +1,44 @@
+# How a folder becomes a library, and with which flags everything is compiled.
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+find_program(ccache_program ccache)
+if(ccache_program)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${ccache_program})
+endif()
+
+add_library(winnow_flags INTERFACE)
+target_compile_features(winnow_flags INTERFACE cxx_std_20)
+target_compile_options(winnow_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wcast-qual
+  -Wdouble-promotion -Wmissing-declarations -Wold-style-cast -Wimplicit-fallthrough
+  -ffp-contract=off  # a fused multiply-add happens where it is written, and nowhere else
+  $<$<BOOL:${WINNOW_WERROR}>:-Werror>)
+if(WINNOW_SANITIZE)
+  target_compile_options(winnow_flags INTERFACE
+    -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_compile_definitions(winnow_flags INTERFACE _GLIBCXX_ASSERTIONS)
+  target_link_options(winnow_flags INTERFACE -fsanitize=address,undefined)
+endif()
+
+# winnow_layer(NAME [DEPENDS layers...] [LIBRARIES targets...]): src/NAME/**.cpp as the library winnow_NAME.
+function(winnow_layer name)
+  cmake_parse_arguments(arg "" "" "DEPENDS;LIBRARIES" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp)
+  add_library(winnow_${name} STATIC ${sources})
+  target_include_directories(winnow_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
+  target_link_libraries(winnow_${name} PRIVATE winnow_flags
+    PUBLIC nlohmann_json::nlohmann_json Threads::Threads ${arg_LIBRARIES})
+  foreach(layer IN LISTS arg_DEPENDS)
+    target_link_libraries(winnow_${name} PUBLIC winnow_${layer})
+  endforeach()
+endfunction()
+
+# The kernels are compiled once per instruction set by Highway; the oldest one has fused multiply-add,
+# because their results are specified with it (docs/decisions/simd-dispatch.md).
+function(winnow_kernel_flags)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/cpu/*.cpp)
+  set(flags -O3)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    list(APPEND flags -march=x86-64-v3 -maes -mpclmul)
+  endif()
+  set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "${flags}")
+endfunction()

@@ -1,0 +1,108 @@
+#include "base/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <sstream>
+
+#include "base/error.h"
+
+namespace winnow {
+namespace {
+
+// Throws what is wrong with a path that cannot be read as a file.
+[[noreturn]] void throw_errno(const std::string& path, const char* action) {
+  const int code = errno;
+  const std::string message = std::string("cannot ") + action + " '" + path + "': " + std::strerror(code);
+  throw Error(code == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, message);
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (fd_ < 0) {
+      throw_errno(path, "open");
+    }
+  }
+  ~Descriptor() { ::close(fd_); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+}  // namespace
+
+MappedFile::MappedFile(const std::string& path) : path_(path) {
+  const Descriptor file(path);
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) {
+    throw_errno(path, "inspect");
+  }
+  if (S_ISDIR(status.st_mode)) {
+    throw Error(ErrorCode::kIo, "'" + path + "' is a directory; a file is needed");
+  }
+  if (!S_ISREG(status.st_mode)) {
+    throw Error(ErrorCode::kIo, "'" + path + "' is not a regular file");
+  }
+  if (status.st_size == 0) {
+    throw Error(ErrorCode::kBadData, "'" + path + "' is empty");
+  }
+  size_ = static_cast<size_t>(status.st_size);
+  void* const mapping = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (mapping == MAP_FAILED) {
+    throw Error(errno == ENOMEM ? ErrorCode::kResourceExhausted : ErrorCode::kIo,
+                "cannot map '" + path + "' (" + std::to_string(size_) +
+                    " bytes): " + std::strerror(errno));
+  }
+  data_ = static_cast<const std::byte*>(mapping);
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) {
+    ::munmap(const_cast<std::byte*>(data_), size_);
+  }
+}
+
+std::string read_text_file(const std::string& path) {
+  std::ostringstream text;
+  if (path == "-") {
+    text << std::cin.rdbuf();
+    return text.str();
+  }
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) {
+    throw_errno(path, "open");
+  }
+  if (S_ISDIR(status.st_mode)) {
+    throw Error(ErrorCode::kIo, "'" + path + "' is a directory; a file is needed");
+  }
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    throw_errno(path, "open");
+  }
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+void write_file_atomically(const std::string& path, const std::string& content) {
+  const std::string temporary = path + ".part" + std::to_string(::getpid());
+  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
+  file.write(content.data(), static_cast<std::streamsize>(content.size()));
+  file.close();
+  if (!file || std::rename(temporary.c_str(), path.c_str()) != 0) {
+    const std::string reason = std::strerror(errno);
+    ::unlink(temporary.c_str());
+    throw Error(ErrorCode::kIo, "cannot write '" + path + "': " + reason);
+  }
+}
+
+}  // namespace winnow

@@ -1,0 +1,92 @@
+// The KV cache of one sequence: for each (layer, KV head) one contiguous run of rows, each with its own length.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cache/rows.h"
+#include "cache/storage.h"
+
+namespace winnow::cache {
+
+struct CacheShape {
+  int n_layers = 0;
+  int n_kv_heads = 0;
+  int head_dim = 0;
+  RowType key_type = RowType::kF16;
+  RowType value_type = RowType::kF16;
+  int max_rows = 0;           // rows a head may ever hold at once
+  bool stores_scores = false;  // keep a static score beside each row
+
+  // Bytes of one row: key, value, position and (where stored) score.
+  size_t row_bytes() const;
+  // Address space that a cache of this shape reserves.
+  size_t reserved_bytes() const;
+};
+
+class Cache {
+ public:
+  explicit Cache(const CacheShape& shape);
+
+  const CacheShape& shape() const { return shape_; }
+  int n_cached(int layer, int kv_head) const { return head(layer, kv_head).n_cached; }
+  HeadRows rows(int layer, int kv_head) const;
+
+  // Where the append kernel writes. Heads are independent: different threads may write different heads.
+  struct Target {
+    std::byte* keys;
+    std::byte* values;
+    int32_t* positions;
+    float* scores;  // null when the cache keeps none
+  };
+  // The place of the next `n_rows` rows; there must be room (the engine checks before a step).
+  Target reserve(int layer, int kv_head, int n_rows);
+  // Makes `n_rows` rows written at the target part of the head.
+  struct AppendCounts {
+    int64_t saturated = 0;         // finite elements beyond the row type, stored as its largest value
+    int64_t nonfinite_keys = 0;    // key elements that were infinite or not a number
+    int64_t nonfinite_values = 0;  // the same for values
+  };
+  void commit(int layer, int kv_head, int n_rows, const AppendCounts& counts);
+
+  // Keeps the rows at `slots` (ascending, unique), in order, and gives the memory of the others back.
+  void keep(int layer, int kv_head, std::span<const int> slots);
+  // Keeps the rows where they are but hides all others from attention: the oracle of `keep`, and what
+  // counterfactual bans are made of. Frees nothing.
+  void hide_others(int layer, int kv_head, std::span<const int> slots);
+
+  // Row bytes: what the rows now held take. Committed bytes: the pages they lie on.
+  size_t now_bytes() const;
+  size_t peak_bytes() const { return peak_bytes_; }
+  size_t committed_bytes() const;
+  // Takes now_bytes() into the peak. Called by the engine thread after each step.
+  void record_peak();
+
+  int64_t rows_evicted() const;
+  AppendCounts append_counts() const;
+
+ private:
+  struct Head {
+    int n_cached = 0;
+    int n_touched = 0;  // rows whose pages may be resident
+    int64_t n_evicted = 0;
+    AppendCounts counts;
+    std::vector<uint8_t> hidden;  // empty, or one flag per row
+  };
+  struct Ranges {  // byte offsets of a head's arrays in the storage
+    size_t keys, values, positions, scores, end;
+  };
+
+  Head& head(int layer, int kv_head);
+  const Head& head(int layer, int kv_head) const;
+  Ranges ranges(int layer, int kv_head) const;
+
+  CacheShape shape_;
+  Storage storage_;
+  std::vector<Head> heads_;  // [n_layers, n_kv_heads]
+  size_t peak_bytes_ = 0;
+};
+
+}  // namespace winnow::cache

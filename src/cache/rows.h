@@ -1,0 +1,34 @@
+// What a cached row is, and views of the rows of one KV head.
+//
+// A row is one key and one value of one KV head, with the absolute position of its token. Rows are always in
+// ascending position order. A slot is a row's index in its head; it says nothing about the position.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace winnow::cache {
+
+enum class RowType { kF32, kF16, kBf16 };
+
+// "f32", "f16", "bf16"; throws invalid_argument with the list.
+RowType parse_row_type(std::string_view name);
+const char* row_type_name(RowType type);
+size_t element_bytes(RowType type);
+
+// The rows of one KV head of one layer. A view never owns.
+struct HeadRows {
+  const std::byte* keys;     // [n, head_dim] of key_type
+  const std::byte* values;   // [n, head_dim] of value_type
+  const int32_t* positions;  // [n], ascending
+  const float* scores;       // [n] static scores written at append, or null when the policy needs none
+  const uint8_t* hidden;     // [n] 1 = attention does not see the row, or null when none is hidden
+  int n;
+  int head_dim;
+  RowType key_type;
+  RowType value_type;
+  bool has_nonfinite_values;  // some value element is infinite or not a number
+};
+
+}  // namespace winnow::cache

@@ -1,0 +1,18 @@
+// One user turn, rendered by a chat template: what stands before and after the user's text.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace winnow::model {
+
+struct RenderedTurn {
+  std::string before;  // up to the user's text; special tokens in it are meant
+  std::string after;   // from the end of the user's text to the start of the answer
+};
+
+// `chat_template` is a template's text (as stored in a GGUF file) or a name libllama knows ("chatml", "llama3", …).
+// Throws unsupported when libllama does not know it, naming the way round (--no-chat).
+RenderedTurn render_user_turn(const std::string& chat_template);
+
+}  // namespace winnow::model

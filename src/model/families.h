@@ -1,0 +1,57 @@
+// The list of model families. Adding one: a file with its two functions, a declaration and a row here.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "ggml.h"
+#include "model/hyperparameters.h"
+#include "model/weights.h"
+
+namespace winnow::model {
+
+// What attention needs of one layer, rotated and ready. Layouts are ggml's, fastest first.
+struct Projections {
+  ggml_tensor* q;  // [head_dim, n_heads, n_tokens]
+  ggml_tensor* k;  // [head_dim, n_kv_heads, n_tokens]
+  ggml_tensor* v;  // [head_dim, n_kv_heads, n_tokens]
+};
+
+// What a layer's graph is built from.
+struct GraphBuilder {
+  ggml_context* ctx;
+  const Hyperparameters& hyper;
+  const Weights& weights;
+  ggml_tensor* positions;  // [n_tokens] int32: the absolute position of each token
+};
+
+struct Family {
+  std::string_view architecture;  // general.architecture of the file
+  std::string_view help;
+  int rope_mode;
+  bool has_qkv_bias;
+  // x [n_embd, n_tokens]: the residual stream before the layer.
+  Projections (*before_attention)(const GraphBuilder& build, int layer, ggml_tensor* x);
+  // attended [head_dim * n_heads, n_tokens]; returns the residual stream after the layer.
+  ggml_tensor* (*after_attention)(const GraphBuilder& build, int layer, ggml_tensor* x,
+                                  ggml_tensor* attended);
+};
+
+extern const Family kLlama;
+extern const Family kQwen2;
+
+inline constexpr const Family* kFamilies[] = {&kLlama, &kQwen2};
+
+// Throws unsupported, with the list of what is supported.
+const Family& find_family(std::string_view architecture);
+
+// tokens [n_tokens] int32 -> [n_embd, n_tokens].
+ggml_tensor* embed(const GraphBuilder& build, ggml_tensor* tokens);
+
+// x [n_embd, n_outputs]: the residual stream after the last layer -> [n_vocab, n_outputs].
+ggml_tensor* logits(const GraphBuilder& build, ggml_tensor* x);
+
+// 1 / sqrt(head_dim): what attention multiplies q·k with.
+float attention_scale(const Hyperparameters& hyper);
+
+}  // namespace winnow::model

@@ -1,0 +1,66 @@
+// The tensors of a model: views into the mapped file, or expanded copies.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ggml.h"
+#include "model/gguf_file.h"
+#include "model/hyperparameters.h"
+
+namespace winnow::model {
+
+// What matrices are multiplied as: as stored in the file, or expanded at load.
+enum class WeightType { kFile, kF16, kBf16, kF32 };
+
+// "file", "f16", "bf16", "f32"; throws invalid_argument with the list.
+WeightType parse_weight_type(std::string_view name);
+const char* weight_type_name(WeightType type);
+
+struct LayerWeights {
+  ggml_tensor* attn_norm = nullptr;
+  ggml_tensor* wq = nullptr;
+  ggml_tensor* wk = nullptr;
+  ggml_tensor* wv = nullptr;
+  ggml_tensor* bq = nullptr;  // optional biases: null when the file has none
+  ggml_tensor* bk = nullptr;
+  ggml_tensor* bv = nullptr;
+  ggml_tensor* wo = nullptr;
+  ggml_tensor* bo = nullptr;
+  ggml_tensor* ffn_norm = nullptr;
+  ggml_tensor* ffn_gate = nullptr;
+  ggml_tensor* ffn_up = nullptr;
+  ggml_tensor* ffn_down = nullptr;
+};
+
+class Weights {
+ public:
+  // Checks the shape and type of every tensor against `hyper`; throws bad_data or unsupported.
+  // Expanding uses `n_threads` threads and `expanded_bytes()` of anonymous memory.
+  Weights(const GgufFile& file, const Hyperparameters& hyper, WeightType type, int n_threads);
+  ~Weights();
+  Weights(const Weights&) = delete;
+  Weights& operator=(const Weights&) = delete;
+
+  ggml_tensor* token_embd = nullptr;
+  ggml_tensor* output_norm = nullptr;
+  ggml_tensor* output = nullptr;      // token_embd itself where embeddings are tied
+  ggml_tensor* rope_freqs = nullptr;  // [n_rot / 2], optional
+  std::vector<LayerWeights> layers;
+
+  size_t mapped_bytes() const { return mapped_bytes_; }      // read from the file in place
+  size_t expanded_bytes() const { return expanded_bytes_; }  // copies in memory
+
+ private:
+  struct Storage;
+  std::unique_ptr<Storage> storage_;
+  size_t mapped_bytes_ = 0;
+  size_t expanded_bytes_ = 0;
+};
+
+// What expanding would take, before doing it.
+size_t expansion_bytes(const GgufFile& file, WeightType type);
+
+}  // namespace winnow::model

@@ -1,0 +1,38 @@
+// How many rows a KV head may keep: the spelling `512`, `10%`, `64MiB`, and what it comes to.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace winnow::policy {
+
+struct Budget {
+  enum class Unit { kUnlimited, kRows, kPercent, kBytes };
+  Unit unit = Unit::kUnlimited;
+  double amount = 0;  // rows per KV head on average, percent of the document's rows, or bytes of all rows
+
+  std::string to_string() const;  // as it is spelled
+};
+
+// Throws invalid_argument: zero, negative, over 100 %, not a number, unknown unit (allowed: rows without a unit, %,
+// KiB, MiB, GiB, KB, MB, GB).
+Budget parse_budget(std::string_view text);
+
+struct BudgetContext {
+  int64_t n_document = 0;  // tokens that a percentage refers to
+  int64_t n_extra = 0;     // question and template tokens: on top of a percentage
+  int64_t row_bytes = 0;   // bytes of one row of one KV head
+  int64_t n_heads = 0;     // KV heads of all layers
+  int n_sink = 0;
+  int n_recent = -1;       // -1: the default of n_recent_for()
+};
+
+// Rows per KV head. A percentage rounds up, and up to n_sink + n_recent + 1. Throws invalid_argument when bytes
+// come to no row, or n_sink + n_recent leave nothing to choose (both numbers in the message).
+int resolve_budget(const Budget& budget, const BudgetContext& context);
+
+// winnow's default recent window for a budget of so many rows: a quarter of it.
+int default_n_recent(int budget_rows);
+
+}  // namespace winnow::policy

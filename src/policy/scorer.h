@@ -1,0 +1,35 @@
+// The first of a policy's five answers: how much is each row worth?
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "cache/rows.h"
+
+namespace winnow::policy {
+
+// What a scorer reads. The engine provides that and nothing else; a policy whose needs cannot be met is
+// refused before anything runs.
+struct Needs {
+  bool key_norms = false;  // HeadRows::scores holds the squared key norm, written at append
+};
+
+// One layer's rows, as attention sees them.
+struct LayerView {
+  int layer;
+  std::span<const cache::HeadRows> heads;  // [n_kv_heads]
+};
+
+class Scorer {
+ public:
+  virtual ~Scorer() = default;
+
+  virtual Needs needs() const = 0;
+
+  // Scores one KV head: scores [n], higher is worth more, NaN is worth least. Called for different heads at
+  // the same time. Never sees the budget and protects nothing.
+  virtual void score(const LayerView& layer, int kv_head, std::span<float> scores) const = 0;
+};
+
+}  // namespace winnow::policy

@@ -1,0 +1,20 @@
+// Which rows are kept: the k best under one strict order, protected ones first.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace winnow::policy {
+
+// Slots [0, n_first) and [n - n_last, n) are kept whatever their score.
+struct Protected {
+  int n_first = 0;
+  int n_last = 0;
+};
+
+// The slots of the n_keep rows that stay, ascending. Order of the others: score descending, slot ascending; -0 equals
+// +0, infinities in their place, NaN below all. Exactly min(n_keep, n) slots; n_keep >= n_first + n_last.
+std::vector<int> select(std::span<const float> scores, int n_keep, const Protected& keep_anyway);
+
+}  // namespace winnow::policy
