@@ -7,16 +7,20 @@
 
 namespace winnow::policy {
 
+inline constexpr int kMaxBudgetRows = 1 << 30;
+
 struct Budget {
   enum class Unit { kUnlimited, kRows, kPercent, kBytes };
   Unit unit = Unit::kUnlimited;
-  double amount = 0;  // rows per KV head on average, percent of the document's rows, or bytes of all rows
+  double amount =
+      0;  // rows per KV head on average, percent of the document's rows, or bytes of all rows
 
-  std::string to_string() const;  // as it is spelled
+  // The shortest spelling, which parses to the same budget: "1.5MiB"; "unlimited" for no budget.
+  std::string to_string() const;
 };
 
 // Throws invalid_argument: zero, negative, over 100 %, not a number, unknown unit (allowed: rows without a unit, %,
-// KiB, MiB, GiB, KB, MB, GB).
+// KiB, MiB, GiB, KB, MB, GB). Only % and bytes may have decimals; bytes are rounded to a whole number.
 Budget parse_budget(std::string_view text);
 
 struct BudgetContext {
@@ -25,14 +29,18 @@ struct BudgetContext {
   int64_t row_bytes = 0;   // bytes of one row of one KV head
   int64_t n_heads = 0;     // KV heads of all layers
   int n_sink = 0;
-  int n_recent = -1;       // -1: the default of n_recent_for()
+  int n_recent = -1;  // -1: default_n_recent()
 };
 
 // Rows per KV head. A percentage rounds up, and up to n_sink + n_recent + 1. Throws invalid_argument when bytes
-// come to no row, or n_sink + n_recent leave nothing to choose (both numbers in the message).
+// come to no row, or n_sink + n_recent leave nothing to choose (all numbers in the message).
 int resolve_budget(const Budget& budget, const BudgetContext& context);
 
 // winnow's default recent window for a budget of so many rows: a quarter of it.
 int default_n_recent(int budget_rows);
+
+// What is wrong with protecting so many rows within a budget, with all three numbers; empty when a row is left to
+// choose. n_recent may be -1.
+std::string protection_problem(int budget_rows, int n_sink, int n_recent);
 
 }  // namespace winnow::policy

@@ -9,6 +9,7 @@
 
 #include "kernels/parallel.h"
 #include "policy/budget.h"
+#include "policy/option_reader.h"
 #include "policy/scorer.h"
 
 namespace winnow::policy {
@@ -20,41 +21,62 @@ struct PolicyOptions {
   Budget budget;
   int n_sink = 4;     // first positions always kept
   int n_recent = -1;  // last rows always kept; -1: a quarter of the budget
-  int slack = 0;      // rows a head may hold beyond its budget while decoding, before it is cut back
+  int slack = 0;      // rows that decoding may use beyond the budget before a head is cut back
 
   template <typename Visitor>
   void visit(Visitor& v) {
+    v(budget, "budget", "what a KV head may keep on average, protected rows included");
     v(n_sink, "n_sink", 0, 1 << 20, "positions 0 … n_sink-1 are always kept");
-    v(n_recent, "n_recent", -1, 1 << 24, "the last rows are always kept; -1: a quarter of the budget");
+    v(n_recent, "n_recent", -1, 1 << 24,
+      "the last rows are always kept; -1: a quarter of the budget");
     v(slack, "slack", 0, 1 << 20, "rows beyond the budget that decoding may use before it evicts");
   }
 };
 
+// Names for sets of options: `preset=paper` is short for `n_recent=0`. An option that is given wins over a preset.
+struct PresetOptions {
+  std::string preset = "default";
+
+  template <typename Visitor>
+  void visit(Visitor& v) {
+    v(preset, "preset", {"default", "paper"}, "paper: n_recent=0, as the methods were published");
+  }
+};
+
+// PresetOptions and PolicyOptions.
+std::vector<OptionDescription> describe_policy_options();
+
 class Policy {
  public:
   // Throws invalid_argument, naming every problem at once, with the nearest name for an unknown one. `default_budget`
-  // (may be empty) is used when the spec has none.
+  // (may be empty) is used when the spec has none. `full` takes no options and no budget; all others need a budget.
   static Policy parse(std::string_view spec, std::string_view default_budget = {});
 
   Policy(Policy&&) noexcept;
   Policy& operator=(Policy&&) noexcept;
   ~Policy();
 
-  // The canonical spec: the method and every option that is not at its default.
+  // The canonical spec: the method, the budget and every option that is not at its default, presets spelled out.
+  // Parses to the same policy.
   const std::string& spec() const { return spec_; }
   const Method& method() const { return *method_; }
   const PolicyOptions& options() const { return options_; }
   Needs needs() const;
-  // True for `full`, and for any method without a budget: nothing is ever evicted.
+  // True for `full`: nothing is ever evicted.
   bool is_unlimited() const;
 
-  // Fixes the number of rows per KV head; called once, when the prompt is known. Throws what resolve_budget throws.
+  // Fixes the number of rows per KV head, when the prompt is known; n_sink and n_recent of the context are the
+  // policy's own. Throws what resolve_budget throws. A budget in rows, or none, is resolved from the start.
   void resolve(BudgetContext context);
+  bool is_resolved() const { return budget_rows_ > 0; }
+  // The following need a resolved policy.
   int budget_rows() const;  // per KV head; INT_MAX when unlimited
   int n_recent() const;     // as resolved
 
-  // The slots each KV head of a layer keeps, ascending; empty when no head holds more than its share.
-  std::vector<std::vector<int>> choose(const LayerView& layer, kernels::ParallelFor& parallel) const;
+  // The slots each KV head of a layer keeps [n_kv_heads, n_kept*], ascending; empty when no head holds more than its
+  // share. Rows hidden from attention count as evicted: they take up no budget and are never kept.
+  std::vector<std::vector<int>> choose(const LayerView& layer,
+                                       kernels::ParallelFor& parallel) const;
 
  private:
   Policy();
@@ -62,8 +84,8 @@ class Policy {
   const Method* method_ = nullptr;
   PolicyOptions options_;
   std::unique_ptr<Scorer> scorer_;
-  int budget_rows_;
-  int n_recent_;
+  int budget_rows_ = 0;  // 0: not resolved
+  int n_recent_ = 0;
 };
 
 }  // namespace winnow::policy

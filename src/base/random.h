@@ -1,0 +1,11 @@
+// Random numbers that are the same on every machine: a hash, so that a draw needs no state and no order.
+#pragma once
+
+#include <cstdint>
+
+namespace winnow {
+
+// The finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): every output bit depends on every input bit.
+uint64_t splitmix64(uint64_t x);
+
+}  // namespace winnow

@@ -1,0 +1,70 @@
+#include "policy/spec.h"
+
+#include <algorithm>
+
+#include "policy/text.h"
+
+namespace winnow::policy {
+namespace {
+
+std::string quoted(std::string_view text) {
+  return "'" + std::string(text) + "'";
+}
+
+void parse_option(std::string_view text, int number, Spec& spec) {
+  const std::string place = "option " + std::to_string(number);
+  const size_t equals = text.find('=');
+  if (text.empty()) {
+    spec.problems.push_back(place + " is empty");
+    return;
+  }
+  const std::string_view name = trim(text.substr(0, equals));
+  const std::string_view value =
+      equals == std::string_view::npos ? "" : trim(text.substr(equals + 1));
+  if (name.empty() || value.empty()) {
+    spec.problems.push_back(place + " " + quoted(text) + " is not of the form key=value");
+    return;
+  }
+  const bool is_repeated = std::any_of(spec.options.begin(), spec.options.end(),
+                                       [&](const GivenOption& each) { return each.name == name; });
+  if (is_repeated) {
+    spec.problems.push_back(place + " " + quoted(text) + " gives " + quoted(name) +
+                            " a second time");
+    return;
+  }
+  spec.options.push_back({std::string(name), std::string(value)});
+}
+
+}  // namespace
+
+Spec parse_spec(std::string_view text) {
+  Spec spec;
+  const size_t colon = text.find(':');
+  spec.method = trim(text.substr(0, colon));
+  if (colon == std::string_view::npos) {
+    return spec;
+  }
+  std::string_view rest = text.substr(colon + 1);
+  for (int number = 1;; ++number) {
+    const size_t comma = rest.find(',');
+    parse_option(trim(rest.substr(0, comma)), number, spec);
+    if (comma == std::string_view::npos) {
+      return spec;
+    }
+    rest.remove_prefix(comma + 1);
+  }
+}
+
+std::string format_spec(std::string_view method, std::span<const OptionReader::Read> options) {
+  std::string text(method);
+  char separator = ':';
+  for (const OptionReader::Read& option : options) {
+    if (option.value != option.description.default_value) {
+      text += separator + option.description.name + "=" + option.value;
+      separator = ',';
+    }
+  }
+  return text;
+}
+
+}  // namespace winnow::policy

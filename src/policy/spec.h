@@ -1,0 +1,25 @@
+// The text of a policy: `method[:key=value,key=value...]`, cut into its parts and put together again.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "policy/option_reader.h"
+
+namespace winnow::policy {
+
+struct Spec {
+  std::string method;
+  std::vector<GivenOption> options;   // in the order given
+  std::vector<std::string> problems;  // of form: each says which part
+};
+
+// Cuts and trims; never throws. Whether the names exist is for others to say.
+Spec parse_spec(std::string_view text);
+
+// The canonical text: the method and the options that are not at their defaults, in the order they were read.
+std::string format_spec(std::string_view method, std::span<const OptionReader::Read> options);
+
+}  // namespace winnow::policy

@@ -1,0 +1,38 @@
+#include "policy/text.h"
+
+#include <array>
+#include <charconv>
+
+#include "base/error.h"
+
+namespace winnow::policy {
+namespace {
+
+template <typename Number>
+std::string fixed_text(Number value) {
+  std::array<char, 400> buffer{};  // the longest double has 309 digits before the point
+  const auto [end, error] =
+      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::fixed);
+  WINNOW_CHECK(error == std::errc());
+  return {buffer.data(), end};
+}
+
+}  // namespace
+
+std::string_view trim(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const size_t begin = text.find_first_not_of(kSpace);
+  if (begin == std::string_view::npos) {
+    return {};
+  }
+  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+}
+
+std::string number_text(double value) {
+  return fixed_text(value);
+}
+std::string number_text(float value) {
+  return fixed_text(value);
+}
+
+}  // namespace winnow::policy

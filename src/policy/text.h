@@ -1,0 +1,15 @@
+// Small helpers for spelling and reading the parts of a spec.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace winnow::policy {
+
+std::string_view trim(std::string_view text);
+
+// The shortest decimal that reads back as the same number, without an exponent: "0.1", "512".
+std::string number_text(double value);
+std::string number_text(float value);
+
+}  // namespace winnow::policy
