@@ -12,7 +12,10 @@ struct RenderedTurn {
 };
 
 // `chat_template` is a template's text (as stored in a GGUF file) or a name libllama knows ("chatml", "llama3", …).
-// Throws unsupported when libllama does not know it, naming the way round (--no-chat).
+// libllama recognises templates instead of running them, so a default system message of a template is not
+// rendered; nor is the beginning-of-text token (Vocabulary::adds_bos says whether to put it). Templates that trim
+// the user's text do not do so here. Throws unsupported when libllama does not know the template, naming the ways
+// round it (--chat-template NAME, --no-chat).
 RenderedTurn render_user_turn(const std::string& chat_template);
 
 }  // namespace winnow::model

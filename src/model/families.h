@@ -29,7 +29,9 @@ struct Family {
   std::string_view architecture;  // general.architecture of the file
   std::string_view help;
   int rope_mode;
-  bool has_qkv_bias;
+  bool has_qkv_bias;     // q, k and v biases must be there; otherwise they may
+  bool has_output_bias;  // the attention's output projection may have a bias
+  bool has_rope_freqs;   // the file may divide rotation frequencies by factors
   // x [n_embd, n_tokens]: the residual stream before the layer.
   Projections (*before_attention)(const GraphBuilder& build, int layer, ggml_tensor* x);
   // attended [head_dim * n_heads, n_tokens]; returns the residual stream after the layer.

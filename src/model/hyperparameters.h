@@ -11,13 +11,13 @@ struct Hyperparameters {
   int n_embd = 0;
   int n_heads = 0;
   int n_kv_heads = 0;
-  int head_dim = 0;     // length of q, k and v of one head
+  int head_dim = 0;  // length of q, k and v of one head
   int n_ff = 0;
   int n_vocab = 0;
   int n_ctx_train = 0;  // the context length the model was trained for
   float rms_epsilon = 0.0F;
-  int n_rot = 0;        // leading dimensions of a head that rotate
-  int rope_mode = 0;    // ggml's: 0 rotates neighbouring pairs, 2 (NeoX) halves
+  int n_rot = 0;      // leading dimensions of a head that rotate
+  int rope_mode = 0;  // ggml's: 0 rotates neighbouring pairs, 2 (NeoX) halves
   float rope_freq_base = 10000.0F;
   float rope_freq_scale = 1.0F;  // 1 / linear scaling factor
 

@@ -12,6 +12,8 @@
 
 namespace winnow::model {
 
+struct Family;
+
 // What matrices are multiplied as: as stored in the file, or expanded at load.
 enum class WeightType { kFile, kF16, kBf16, kF32 };
 
@@ -55,6 +57,10 @@ class Weights {
 
  private:
   struct Storage;
+
+  void find_tensors(const GgufFile& file, const Hyperparameters& hyper, const Family& family);
+  void expand(const GgufFile& file, WeightType type, int n_threads);
+
   std::unique_ptr<Storage> storage_;
   size_t mapped_bytes_ = 0;
   size_t expanded_bytes_ = 0;

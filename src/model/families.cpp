@@ -1,0 +1,37 @@
+#include "model/families.h"
+
+#include <cmath>
+#include <string>
+
+#include "base/error.h"
+#include "model/gguf_file.h"
+#include "model/graph_parts.h"
+
+namespace winnow::model {
+
+const Family& find_family(std::string_view architecture) {
+  std::string supported;
+  for (const Family* family : kFamilies) {
+    if (family->architecture == architecture) {
+      return *family;
+    }
+    supported += (supported.empty() ? "" : ", ") + std::string(family->architecture);
+  }
+  throw Error(ErrorCode::kUnsupported, "model architecture " + quoted(architecture) +
+                                           " is not supported (supported: " + supported + ")");
+}
+
+ggml_tensor* embed(const GraphBuilder& build, ggml_tensor* tokens) {
+  return ggml_get_rows(build.ctx, build.weights.token_embd, tokens);
+}
+
+ggml_tensor* logits(const GraphBuilder& build, ggml_tensor* x) {
+  ggml_tensor* normed = rms_norm(build, x, build.weights.output_norm);  // [n_embd, n_outputs]
+  return linear(build, build.weights.output, nullptr, normed);          // [n_vocab, n_outputs]
+}
+
+float attention_scale(const Hyperparameters& hyper) {
+  return 1.0F / sqrtf(static_cast<float>(hyper.head_dim));
+}
+
+}  // namespace winnow::model

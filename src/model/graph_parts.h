@@ -1,0 +1,26 @@
+// The pieces that model families share. The operations and their order are libllama's, so that logits
+// come out as the same bits (tests/model/libllama_test.cpp).
+#pragma once
+
+#include "model/families.h"
+
+namespace winnow::model {
+
+// x [n, n_tokens], weight [n] -> x / rms(x) * weight.
+ggml_tensor* rms_norm(const GraphBuilder& build, ggml_tensor* x, ggml_tensor* weight);
+
+// weight [n_in, n_out], bias [n_out] or null, x [n_in, n_tokens] -> [n_out, n_tokens].
+ggml_tensor* linear(const GraphBuilder& build, ggml_tensor* weight, ggml_tensor* bias,
+                    ggml_tensor* x);
+
+// x [head_dim * n, n_tokens] -> [head_dim, n, n_tokens].
+ggml_tensor* split_heads(const GraphBuilder& build, ggml_tensor* x, int n_heads);
+
+// x [head_dim, n, n_tokens]: rotates the first n_rot dimensions of every head by the tokens' positions.
+// `freq_factors` [n_rot / 2] divide the frequencies; null where there are none.
+ggml_tensor* rotate(const GraphBuilder& build, ggml_tensor* x, ggml_tensor* freq_factors);
+
+// x [n_embd, n_tokens] -> down(silu(gate(x)) * up(x)), [n_embd, n_tokens].
+ggml_tensor* gated_ffn(const GraphBuilder& build, const LayerWeights& layer, ggml_tensor* x);
+
+}  // namespace winnow::model

@@ -1,0 +1,269 @@
+#include "model/weights.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "ggml-cpu.h"
+#include "model/families.h"
+#include "model/weight_expansion.h"
+
+namespace winnow::model {
+namespace {
+
+struct WeightTypeRow {
+  const char* name;
+  WeightType type;
+  ggml_type expanded;
+};
+
+constexpr WeightTypeRow kWeightTypes[] = {
+    {"file", WeightType::kFile, GGML_TYPE_COUNT},  // nothing is expanded
+    {"f16", WeightType::kF16, GGML_TYPE_F16},
+    {"bf16", WeightType::kBf16, GGML_TYPE_BF16},
+    {"f32", WeightType::kF32, GGML_TYPE_F32},
+};
+
+const WeightTypeRow& row_of(WeightType type) {
+  return *std::find_if(std::begin(kWeightTypes), std::end(kWeightTypes),
+                       [type](const WeightTypeRow& row) { return row.type == type; });
+}
+
+// What ggml's CPU backend can multiply with and look rows up in.
+bool is_matrix_type(ggml_type type) {
+  if (type == GGML_TYPE_F32 || type == GGML_TYPE_F16 || type == GGML_TYPE_BF16) {
+    return true;
+  }
+  return ggml_is_quantized(type) && ggml_get_type_traits(type)->to_float != nullptr &&
+         ggml_get_type_traits_cpu(type)->vec_dot != nullptr;
+}
+
+std::string shape(std::span<const int64_t> ne) {
+  std::string text;
+  for (const int64_t n : ne) {
+    text += (text.empty() ? "[" : ", ") + std::to_string(n);
+  }
+  return text + "]";
+}
+
+// Looks tensors up by name, checks them and remembers which were asked for.
+class Lookup {
+ public:
+  explicit Lookup(const GgufFile& file) : file_(file) {}
+
+  // [n_in, n_out] in ggml's order, fastest first.
+  ggml_tensor* matrix(const std::string& name, int64_t n_in, int64_t n_out) {
+    return required(name, find_matrix(name, n_in, n_out));
+  }
+  ggml_tensor* find_matrix(const std::string& name, int64_t n_in, int64_t n_out) {
+    ggml_tensor* tensor = find(name, n_in, n_out);
+    if (tensor != nullptr && !is_matrix_type(tensor->type)) {
+      throw Error(ErrorCode::kUnsupported, where(name) + "is of type '" +
+                                               ggml_type_name(tensor->type) +
+                                               "', which cannot be multiplied with");
+    }
+    return tensor;
+  }
+  ggml_tensor* vector(const std::string& name, int64_t n) {
+    return required(name, find_vector(name, n));
+  }
+  ggml_tensor* find_vector(const std::string& name, int64_t n) {
+    ggml_tensor* tensor = find(name, n, 1);
+    if (tensor != nullptr && tensor->type != GGML_TYPE_F32) {
+      throw Error(
+          ErrorCode::kUnsupported,
+          where(name) + "is of type '" + ggml_type_name(tensor->type) + "' (supported: 'f32')");
+    }
+    return tensor;
+  }
+
+  // A tensor that nobody asked for belongs to a variant of the family that would be computed wrongly.
+  void expect_all_used(std::string_view architecture) const {
+    for (const ggml_tensor* tensor : file_.tensors()) {
+      if (!used_.contains(tensor->name)) {
+        throw Error(ErrorCode::kUnsupported,
+                    "'" + file_.path() + "': unsupported: tensor " + quoted(tensor->name) +
+                        " has no place in the family '" + std::string(architecture) + "'");
+      }
+    }
+  }
+
+ private:
+  std::string where(const std::string& name) const {
+    return "'" + file_.path() + "': tensor '" + name + "' ";
+  }
+
+  ggml_tensor* required(const std::string& name, ggml_tensor* tensor) const {
+    if (tensor == nullptr) {
+      throw Error(ErrorCode::kBadData, where(name) + "is missing");
+    }
+    return tensor;
+  }
+
+  ggml_tensor* find(const std::string& name, int64_t n_in, int64_t n_out) {
+    used_.insert(name);
+    ggml_tensor* tensor = file_.find_tensor(name);
+    if (tensor == nullptr) {
+      return nullptr;
+    }
+    const int64_t expected[GGML_MAX_DIMS] = {n_in, n_out, 1, 1};
+    if (!std::equal(std::begin(expected), std::end(expected), tensor->ne)) {
+      throw Error(ErrorCode::kBadData, where(name) + "has the shape " + shape(tensor->ne) +
+                                           " (expected: " + shape(expected) + ")");
+    }
+    return tensor;
+  }
+
+  const GgufFile& file_;
+  std::unordered_set<std::string> used_;
+};
+
+LayerWeights find_layer(Lookup& find, const Hyperparameters& hyper, bool has_qkv_bias, int layer) {
+  const std::string block = "blk." + std::to_string(layer) + ".";
+  const int64_t n_embd = hyper.n_embd;
+  const int64_t n_ff = hyper.n_ff;
+  const int64_t n_q = int64_t{hyper.head_dim} * hyper.n_heads;
+  const int64_t n_kv = int64_t{hyper.head_dim} * hyper.n_kv_heads;
+  const auto bias = [&](const char* name, int64_t n) {
+    return has_qkv_bias ? find.vector(block + name, n) : find.find_vector(block + name, n);
+  };
+
+  LayerWeights w;
+  w.attn_norm = find.vector(block + "attn_norm.weight", n_embd);
+  w.wq = find.matrix(block + "attn_q.weight", n_embd, n_q);
+  w.wk = find.matrix(block + "attn_k.weight", n_embd, n_kv);
+  w.wv = find.matrix(block + "attn_v.weight", n_embd, n_kv);
+  w.bq = bias("attn_q.bias", n_q);
+  w.bk = bias("attn_k.bias", n_kv);
+  w.bv = bias("attn_v.bias", n_kv);
+  w.wo = find.matrix(block + "attn_output.weight", n_q, n_embd);
+  w.ffn_norm = find.vector(block + "ffn_norm.weight", n_embd);
+  w.ffn_gate = find.matrix(block + "ffn_gate.weight", n_embd, n_ff);
+  w.ffn_up = find.matrix(block + "ffn_up.weight", n_embd, n_ff);
+  w.ffn_down = find.matrix(block + "ffn_down.weight", n_ff, n_embd);
+  return w;
+}
+
+void refuse_fused_qkv(const GgufFile& file) {
+  if (file.find_tensor("blk.0.attn_qkv.weight") != nullptr) {
+    throw Error(ErrorCode::kUnsupported, "'" + file.path() +
+                                             "': unsupported: fused query, key and value weights "
+                                             "('blk.0.attn_qkv.weight')");
+  }
+}
+
+// The matrices that `type` asks to expand; those that have the type already stay in the file.
+std::vector<const ggml_tensor*> matrices_to_expand(const GgufFile& file, WeightType type) {
+  std::vector<const ggml_tensor*> matrices;
+  for (const ggml_tensor* tensor : file.tensors()) {
+    const bool is_matrix = tensor->ne[1] > 1;
+    if (type != WeightType::kFile && is_matrix && tensor->type != row_of(type).expanded) {
+      matrices.push_back(tensor);
+    }
+  }
+  return matrices;
+}
+
+}  // namespace
+
+WeightType parse_weight_type(std::string_view name) {
+  std::string allowed;
+  for (const WeightTypeRow& row : kWeightTypes) {
+    if (name == row.name) {
+      return row.type;
+    }
+    allowed += (allowed.empty() ? "" : ", ") + std::string(row.name);
+  }
+  throw Error(ErrorCode::kInvalidArgument,
+              "unknown weight type " + quoted(name) + " (allowed: " + allowed + ")");
+}
+
+const char* weight_type_name(WeightType type) {
+  return row_of(type).name;
+}
+
+struct Weights::Storage {
+  std::unique_ptr<ExpandedMatrices> expanded;
+};
+
+Weights::Weights(const GgufFile& file, const Hyperparameters& hyper, WeightType type, int n_threads)
+    : storage_(std::make_unique<Storage>()) {
+  const Family& family = find_family(hyper.architecture);
+  refuse_fused_qkv(file);
+  find_tensors(file, hyper, family);
+  expand(file, type, n_threads);
+  const bool is_tied = output == nullptr;
+  if (is_tied) {
+    output = token_embd;
+  }
+}
+
+Weights::~Weights() = default;
+
+void Weights::find_tensors(const GgufFile& file, const Hyperparameters& hyper,
+                           const Family& family) {
+  Lookup find(file);
+  token_embd = find.matrix("token_embd.weight", hyper.n_embd, hyper.n_vocab);
+  output_norm = find.vector("output_norm.weight", hyper.n_embd);
+  output = find.find_matrix("output.weight", hyper.n_embd, hyper.n_vocab);
+  if (family.has_rope_freqs) {
+    rope_freqs = find.find_vector("rope_freqs.weight", hyper.n_rot / 2);
+  }
+  for (int layer = 0; layer < hyper.n_layers; ++layer) {
+    layers.push_back(find_layer(find, hyper, family.has_qkv_bias, layer));
+    if (family.has_output_bias) {
+      layers.back().bo =
+          find.find_vector("blk." + std::to_string(layer) + ".attn_output.bias", hyper.n_embd);
+    }
+  }
+  find.expect_all_used(family.architecture);
+}
+
+// Replaces matrices by expanded copies, and counts what is read from where.
+void Weights::expand(const GgufFile& file, WeightType type, int n_threads) {
+  for (const ggml_tensor* tensor : file.tensors()) {
+    mapped_bytes_ += ggml_nbytes(tensor);
+  }
+  const std::vector<const ggml_tensor*> sources = matrices_to_expand(file, type);
+  if (sources.empty()) {
+    return;
+  }
+  storage_->expanded = std::make_unique<ExpandedMatrices>(sources, row_of(type).expanded);
+  const size_t n_overflows = storage_->expanded->convert(n_threads);
+  if (n_overflows > 0) {
+    log_warning(std::to_string(n_overflows) + " weights are too large for " +
+                weight_type_name(type) + " and became infinite; use --weights bf16 or f32");
+  }
+  std::unordered_map<const ggml_tensor*, ggml_tensor*> copies;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    copies[sources[i]] = storage_->expanded->tensor(i);
+    mapped_bytes_ -= ggml_nbytes(sources[i]);
+  }
+  expanded_bytes_ = storage_->expanded->size_bytes();
+
+  const auto replace = [&copies](ggml_tensor*& tensor) {
+    if (const auto copy = copies.find(tensor); copy != copies.end()) {
+      tensor = copy->second;
+    }
+  };
+  replace(token_embd);
+  replace(output);
+  for (LayerWeights& layer : layers) {
+    for (ggml_tensor** matrix : {&layer.wq, &layer.wk, &layer.wv, &layer.wo, &layer.ffn_gate,
+                                 &layer.ffn_up, &layer.ffn_down}) {
+      replace(*matrix);
+    }
+  }
+}
+
+size_t expansion_bytes(const GgufFile& file, WeightType type) {
+  size_t n_bytes = 0;
+  for (const ggml_tensor* matrix : matrices_to_expand(file, type)) {
+    n_bytes += static_cast<size_t>(ggml_nelements(matrix)) * ggml_type_size(row_of(type).expanded);
+  }
+  return n_bytes;
+}
+
+}  // namespace winnow::model
