@@ -36,7 +36,7 @@ endfunction()
 # because their results are specified with it (docs/decisions/simd-dispatch.md).
 function(winnow_kernel_flags)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/cpu/*.cpp)
-  set(flags -O3)
+  set(flags -O3 -Wno-missing-declarations)  # Highway finds them by address
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     list(APPEND flags -march=x86-64-v3 -maes -mpclmul)
   endif()

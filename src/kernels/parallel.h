@@ -4,6 +4,8 @@
 #include <functional>
 #include <memory>
 
+#include "kernels/cpu_backend.h"
+
 namespace winnow::kernels {
 
 class ParallelFor {
@@ -15,8 +17,8 @@ class ParallelFor {
 
   int n_threads() const;
 
-  // Calls body(item, thread) for item = 0 … n_items-1, each once, on any thread. What a body throws first is
-  // thrown here after all threads have stopped.
+  // Calls body(item, thread) for item = 0 … n_items-1, each once, on any thread. What a body throws first is thrown
+  // here after all threads have stopped.
   void run(int n_items, const std::function<void(int item, int thread)>& body);
 
  private:

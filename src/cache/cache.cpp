@@ -1,0 +1,211 @@
+#include "cache/cache.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace winnow::cache {
+namespace {
+
+size_t key_bytes(const CacheShape& shape) {
+  return static_cast<size_t>(shape.head_dim) * element_bytes(shape.key_type);
+}
+
+size_t value_bytes(const CacheShape& shape) {
+  return static_cast<size_t>(shape.head_dim) * element_bytes(shape.value_type);
+}
+
+size_t score_bytes(const CacheShape& shape) { return shape.stores_scores ? sizeof(float) : 0; }
+
+// The size of one head's four arrays, each starting on a page of its own so that it can be given back alone.
+size_t head_stride(const CacheShape& shape) {
+  const auto rows = static_cast<size_t>(shape.max_rows);
+  return round_up_to_page(rows * key_bytes(shape)) + round_up_to_page(rows * value_bytes(shape)) +
+         round_up_to_page(rows * sizeof(int32_t)) + round_up_to_page(rows * score_bytes(shape));
+}
+
+// Moves rows slots[0], slots[1], … of `row_bytes` each to the front, in order. Safe in place, since slots ascend and
+// so never lie before where they go; neighbouring rows move together.
+void move_rows(std::byte* rows, size_t row_bytes, std::span<const int> slots) {
+  size_t to = 0;
+  while (to < slots.size()) {
+    size_t run = 1;
+    while (to + run < slots.size() && slots[to + run] == slots[to] + static_cast<int>(run)) {
+      ++run;
+    }
+    const auto from = static_cast<size_t>(slots[to]);
+    if (from != to) {
+      std::memmove(rows + to * row_bytes, rows + from * row_bytes, run * row_bytes);
+    }
+    to += run;
+  }
+}
+
+void check_slots(std::span<const int> slots, int n_cached) {
+  int previous = -1;
+  for (const int slot : slots) {
+    WINNOW_CHECK(slot > previous && slot < n_cached);
+    previous = slot;
+  }
+}
+
+}  // namespace
+
+size_t CacheShape::row_bytes() const {
+  return key_bytes(*this) + value_bytes(*this) + sizeof(int32_t) + score_bytes(*this);
+}
+
+size_t CacheShape::reserved_bytes() const {
+  return head_stride(*this) * static_cast<size_t>(n_layers) * static_cast<size_t>(n_kv_heads);
+}
+
+Cache::Cache(const CacheShape& shape)
+    : shape_(shape),
+      storage_(shape.reserved_bytes()),
+      heads_(static_cast<size_t>(shape.n_layers) * static_cast<size_t>(shape.n_kv_heads)) {}
+
+Cache::Head& Cache::head(int layer, int kv_head) {
+  return heads_[static_cast<size_t>(layer) * static_cast<size_t>(shape_.n_kv_heads) +
+                static_cast<size_t>(kv_head)];
+}
+
+const Cache::Head& Cache::head(int layer, int kv_head) const {
+  return heads_[static_cast<size_t>(layer) * static_cast<size_t>(shape_.n_kv_heads) +
+                static_cast<size_t>(kv_head)];
+}
+
+Cache::Ranges Cache::ranges(int layer, int kv_head) const {
+  const auto rows = static_cast<size_t>(shape_.max_rows);
+  const size_t index = static_cast<size_t>(layer) * static_cast<size_t>(shape_.n_kv_heads) +
+                       static_cast<size_t>(kv_head);
+  Ranges range{};
+  range.keys = index * head_stride(shape_);
+  range.values = range.keys + round_up_to_page(rows * key_bytes(shape_));
+  range.positions = range.values + round_up_to_page(rows * value_bytes(shape_));
+  range.scores = range.positions + round_up_to_page(rows * sizeof(int32_t));
+  range.end = range.scores + round_up_to_page(rows * score_bytes(shape_));
+  return range;
+}
+
+HeadRows Cache::rows(int layer, int kv_head) const {
+  const Ranges range = ranges(layer, kv_head);
+  const Head& state = head(layer, kv_head);
+  const std::byte* const data = storage_.data();
+  return {.keys = data + range.keys,
+          .values = data + range.values,
+          .positions = reinterpret_cast<const int32_t*>(data + range.positions),
+          .scores = shape_.stores_scores ? reinterpret_cast<const float*>(data + range.scores) : nullptr,
+          .hidden = state.hidden.empty() ? nullptr : state.hidden.data(),
+          .n = state.n_cached,
+          .head_dim = shape_.head_dim,
+          .key_type = shape_.key_type,
+          .value_type = shape_.value_type,
+          .has_nonfinite_values = state.counts.nonfinite_values > 0};
+}
+
+Cache::Target Cache::reserve(int layer, int kv_head, int n_rows) {
+  const Ranges range = ranges(layer, kv_head);
+  const Head& state = head(layer, kv_head);
+  WINNOW_CHECK(n_rows >= 0 && state.n_cached + n_rows <= shape_.max_rows);
+  std::byte* const data = storage_.data();
+  const auto next = static_cast<size_t>(state.n_cached);
+  return {.keys = data + range.keys + next * key_bytes(shape_),
+          .values = data + range.values + next * value_bytes(shape_),
+          .positions = reinterpret_cast<int32_t*>(data + range.positions) + next,
+          .scores =
+              shape_.stores_scores ? reinterpret_cast<float*>(data + range.scores) + next : nullptr};
+}
+
+void Cache::commit(int layer, int kv_head, int n_rows, const AppendCounts& counts) {
+  Head& state = head(layer, kv_head);
+  state.n_cached += n_rows;
+  state.n_touched = std::max(state.n_touched, state.n_cached);
+  state.counts.saturated += counts.saturated;
+  state.counts.nonfinite_keys += counts.nonfinite_keys;
+  state.counts.nonfinite_values += counts.nonfinite_values;
+  if (!state.hidden.empty()) {
+    state.hidden.resize(static_cast<size_t>(state.n_cached), 0);
+  }
+}
+
+void Cache::keep(int layer, int kv_head, std::span<const int> slots) {
+  const Ranges range = ranges(layer, kv_head);
+  Head& state = head(layer, kv_head);
+  check_slots(slots, state.n_cached);
+  std::byte* const data = storage_.data();
+  struct Array {
+    size_t begin, end, row_bytes;
+  };
+  const Array arrays[] = {{range.keys, range.values, key_bytes(shape_)},
+                          {range.values, range.positions, value_bytes(shape_)},
+                          {range.positions, range.scores, sizeof(int32_t)},
+                          {range.scores, range.end, score_bytes(shape_)}};
+  for (const Array& array : arrays) {
+    if (array.row_bytes == 0) {
+      continue;
+    }
+    move_rows(data + array.begin, array.row_bytes, slots);
+    const size_t used = array.begin + round_up_to_page(slots.size() * array.row_bytes);
+    const size_t touched =
+        array.begin + round_up_to_page(static_cast<size_t>(state.n_touched) * array.row_bytes);
+    storage_.give_back(used, touched);
+  }
+  if (!state.hidden.empty()) {
+    move_rows(reinterpret_cast<std::byte*>(state.hidden.data()), 1, slots);
+    state.hidden.resize(slots.size());
+  }
+  state.n_evicted += state.n_cached - static_cast<int64_t>(slots.size());
+  state.n_cached = static_cast<int>(slots.size());
+  state.n_touched = state.n_cached;
+}
+
+void Cache::hide_others(int layer, int kv_head, std::span<const int> slots) {
+  Head& state = head(layer, kv_head);
+  check_slots(slots, state.n_cached);
+  std::vector<uint8_t> hidden(static_cast<size_t>(state.n_cached), 1);
+  for (const int slot : slots) {
+    hidden[static_cast<size_t>(slot)] = 0;
+  }
+  state.hidden = std::move(hidden);
+}
+
+size_t Cache::now_bytes() const {
+  size_t rows = 0;
+  for (const Head& state : heads_) {
+    rows += static_cast<size_t>(state.n_cached);
+  }
+  return rows * shape_.row_bytes();
+}
+
+size_t Cache::committed_bytes() const {
+  size_t bytes = 0;
+  for (const Head& state : heads_) {
+    const auto rows = static_cast<size_t>(state.n_touched);
+    bytes += round_up_to_page(rows * key_bytes(shape_)) + round_up_to_page(rows * value_bytes(shape_)) +
+             round_up_to_page(rows * sizeof(int32_t)) + round_up_to_page(rows * score_bytes(shape_));
+  }
+  return bytes;
+}
+
+void Cache::record_peak() { peak_bytes_ = std::max(peak_bytes_, now_bytes()); }
+
+int64_t Cache::rows_evicted() const {
+  int64_t rows = 0;
+  for (const Head& state : heads_) {
+    rows += state.n_evicted;
+  }
+  return rows;
+}
+
+Cache::AppendCounts Cache::append_counts() const {
+  AppendCounts total;
+  for (const Head& state : heads_) {
+    total.saturated += state.counts.saturated;
+    total.nonfinite_keys += state.counts.nonfinite_keys;
+    total.nonfinite_values += state.counts.nonfinite_values;
+  }
+  return total;
+}
+
+}  // namespace winnow::cache

@@ -1,0 +1,3 @@
+// winnow's command line.
+
+int main() { return 0; }

@@ -1,0 +1,24 @@
+// Writing new rows into the cache, with the static score while the row is at hand.
+#pragma once
+
+#include <cstddef>
+
+#include "cache/cache.h"
+
+namespace winnow::kernels {
+
+struct NewRows {
+  const float* keys;    // row i at keys + i * stride, head_dim elements
+  const float* values;  // the same
+  size_t stride;
+  int n_rows;
+  int first_pos;  // absolute position of row 0; the others follow
+};
+
+// Converts the rows to the cache's types. A finite element beyond the type's range is stored as its largest finite
+// value and counted. Where the target has scores, each row's is its squared key norm, of the key as stored,
+// summed in the canonical order (row_dot in kernels/cpu/rows-inl.h).
+cache::Cache::AppendCounts append_rows(const NewRows& rows, const cache::CacheShape& shape,
+                                       const cache::Cache::Target& target) noexcept;
+
+}  // namespace winnow::kernels

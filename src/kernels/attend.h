@@ -1,0 +1,74 @@
+// Attention over the rows of one KV head. Two kernels: one for prompts (many queries at once) and one for
+// decoding (one query of every head of the group). Both meet the same specification:
+//
+//   * a score depends on q and k alone: one fixed tree of fused multiply-adds;
+//   * the sum of weights, and each output element, is one chain of fused multiply-adds in position order
+//     inside a block (kernels/blocks.h), from the block's own maximum; blocks merge in ascending order;
+//   * a weight of exactly 0 contributes nothing, even where the value is not finite.
+//
+// So no result depends on threads, on how the prompt was cut, on neighbours in the batch, on the width of the
+// vectors, or on rows that are not visible.
+#pragma once
+
+#include <cstddef>
+
+#include "cache/rows.h"
+
+namespace winnow::kernels {
+
+struct AttendShape {
+  int n_heads = 0;
+  int n_kv_heads = 0;
+  int head_dim = 0;
+  float scale = 0.0F;  // what q·k is multiplied with
+
+  int gqa_group_size() const { return n_heads / n_kv_heads; }
+};
+
+// ---- Prompt kernel ----
+
+// Queries of consecutive tokens, for the query heads that share one KV head. A lane is one (token, head of the
+// group), token-major: lane = token * gqa_group_size + head.
+struct PromptQueries {
+  const float* q;    // token 0's first head of the group; [n_tokens, n_heads, head_dim]
+  float* out;        // where its result goes, in the same layout
+  size_t token_stride;  // floats from one token to the next
+  int gqa_group_size;
+  int first_pos;     // absolute position of token 0
+  int first_lane;    // this tile's lanes
+  int n_lanes;       // 1 … prompt_tile_lanes()
+};
+
+// How many lanes one call takes at most. All tokens of a call must have the same block_length().
+int prompt_tile_lanes();
+
+// Floats of scratch one thread needs for positions below `n_positions`.
+size_t prompt_scratch_floats(int head_dim, int n_positions);
+
+// Each lane attends to the visible rows at positions up to its own. `scratch` is aligned to 64 bytes.
+void attend_prompt(const cache::HeadRows& rows, const PromptQueries& queries, float scale,
+                   float* scratch) noexcept;
+
+// ---- Decode kernel ----
+
+// What one block contributes to each query head of a group: before merging.
+// Layout of `partial`: maximum [group], sum [group], output [group, head_dim].
+size_t decode_partial_floats(int gqa_group_size, int head_dim);
+
+size_t decode_scratch_floats(int gqa_group_size, int head_dim, int n_positions);
+
+struct DecodeQuery {
+  const float* q;  // [gqa_group_size, head_dim]
+  int gqa_group_size;
+  int pos;         // absolute position of the token; rows lie at positions up to it
+};
+
+// Attends to the rows in block `block` of block_length(query.pos) positions.
+void attend_decode_block(const cache::HeadRows& rows, const DecodeQuery& query, int block,
+                         float scale, float* scratch, float* partial) noexcept;
+
+// Merges the partials of all blocks, in order, into out [gqa_group_size, head_dim].
+void merge_decode_blocks(const float* partials, int n_blocks, int gqa_group_size, int head_dim,
+                         float* out) noexcept;
+
+}  // namespace winnow::kernels

@@ -1,0 +1,215 @@
+#include "kernels/cache_ops.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <new>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "kernels/append.h"
+#include "kernels/blocks.h"
+
+namespace winnow::kernels {
+namespace {
+
+constexpr size_t kAlignFloats = 16;  // 64 bytes
+
+size_t align(size_t floats) { return (floats + kAlignFloats - 1) / kAlignFloats * kAlignFloats; }
+
+float* align_pointer(float* pointer) {
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  return pointer + (64 - address % 64) % 64 / sizeof(float);
+}
+
+}  // namespace
+
+void StepContext::set_slices(std::span<const Slice> slices) {
+  slices_.assign(slices.begin(), slices.end());
+  items_.clear();
+  n_tokens_ = 0;
+  n_decode_groups_ = 0;
+  int n_positions = 0;
+  for (size_t i = 0; i < slices_.size(); ++i) {
+    const Slice& slice = slices_[i];
+    WINNOW_CHECK(slice.first_token == n_tokens_ && slice.n_tokens > 0);
+    n_tokens_ += slice.n_tokens;
+    n_positions = std::max(n_positions, slice.first_pos + slice.n_tokens);
+    if (slice.is_prompt) {
+      add_prompt_items(static_cast<int>(i));
+      continue;
+    }
+    WINNOW_CHECK(slice.n_tokens == 1);
+    const int blocks = n_blocks(slice.first_pos);
+    for (int kv_head = 0; kv_head < shape_.n_kv_heads; ++kv_head) {
+      for (int block = 0; block < blocks; ++block) {
+        items_.push_back({.slice = static_cast<int>(i),
+                          .kv_head = kv_head,
+                          .first_lane = 0,
+                          .n_lanes = 0,
+                          .block = block,
+                          .n_blocks = blocks,
+                          .group_index = n_decode_groups_});
+      }
+      ++n_decode_groups_;
+    }
+  }
+  const int group = shape_.gqa_group_size();
+  thread_floats_ = align(std::max(prompt_scratch_floats(shape_.head_dim, n_positions),
+                                  decode_scratch_floats(group, shape_.head_dim, n_positions)));
+  partials_offset_ = thread_floats_ * static_cast<size_t>(n_threads_);
+  const size_t needed = partials_offset_ + kAlignFloats +
+                        static_cast<size_t>(n_decode_groups_) * kMaxBlocks *
+                            decode_partial_floats(group, shape_.head_dim);
+  try {
+    if (memory_.size() < needed) {
+      memory_.resize(needed);
+    }
+    if (n_counters_ < n_decode_groups_) {
+      n_blocks_done_ = std::make_unique<std::atomic<int>[]>(static_cast<size_t>(n_decode_groups_));
+      n_counters_ = n_decode_groups_;
+    }
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::kResourceExhausted,
+                "no memory for " + format_bytes(needed * sizeof(float)) + " of attention scratch");
+  }
+}
+
+// Cuts a prompt slice into tiles of lanes; no tile has tokens of two block lengths.
+void StepContext::add_prompt_items(int slice_index) {
+  const Slice& slice = slices_[static_cast<size_t>(slice_index)];
+  const int group = shape_.gqa_group_size();
+  const int tile = prompt_tile_lanes();
+  std::vector<std::pair<int, int>> tiles;  // first lane, lanes
+  for (int token = 0; token < slice.n_tokens;) {
+    int end = token + 1;
+    const int length = block_length(slice.first_pos + token);
+    while (end < slice.n_tokens && block_length(slice.first_pos + end) == length) {
+      ++end;
+    }
+    for (int lane = token * group; lane < end * group; lane += tile) {
+      tiles.emplace_back(lane, std::min(tile, end * group - lane));
+    }
+    token = end;
+  }
+  // Last tiles first: they see the most rows, and what is left at the end should be small.
+  for (auto it = tiles.rbegin(); it != tiles.rend(); ++it) {
+    for (int kv_head = 0; kv_head < shape_.n_kv_heads; ++kv_head) {
+      items_.push_back({.slice = slice_index,
+                        .kv_head = kv_head,
+                        .first_lane = it->first,
+                        .n_lanes = it->second,
+                        .block = 0,
+                        .n_blocks = 0,
+                        .group_index = 0});
+    }
+  }
+}
+
+void StepContext::append(int layer, const ggml_tensor* k, const ggml_tensor* v, int thread,
+                         int n_threads) noexcept {
+  const auto row = static_cast<size_t>(shape_.head_dim);
+  const size_t token = row * static_cast<size_t>(shape_.n_kv_heads);
+  int item = 0;
+  for (const Slice& slice : slices_) {
+    for (int kv_head = 0; kv_head < shape_.n_kv_heads; ++kv_head, ++item) {
+      if (item % n_threads != thread) {
+        continue;
+      }
+      const size_t first =
+          static_cast<size_t>(slice.first_token) * token + static_cast<size_t>(kv_head) * row;
+      const NewRows rows{.keys = static_cast<const float*>(k->data) + first,
+                         .values = static_cast<const float*>(v->data) + first,
+                         .stride = token,
+                         .n_rows = slice.n_tokens,
+                         .first_pos = slice.first_pos};
+      cache::Cache& cache = *slice.cache;
+      const auto target = cache.reserve(layer, kv_head, slice.n_tokens);
+      cache.commit(layer, kv_head, slice.n_tokens, append_rows(rows, cache.shape(), target));
+    }
+  }
+}
+
+void StepContext::attend(int layer, const ggml_tensor* q, ggml_tensor* out, int thread,
+                         int n_threads) noexcept {
+  float* const scratch =
+      align_pointer(memory_.data()) + static_cast<size_t>(thread) * thread_floats_;
+  for (size_t i = static_cast<size_t>(thread); i < items_.size(); i += static_cast<size_t>(n_threads)) {
+    const Item& item = items_[i];
+    if (item.n_lanes > 0) {
+      attend_prompt_item(item, layer, q, out, scratch);
+    } else {
+      attend_decode_item(item, layer, q, out, scratch);
+    }
+  }
+  if (thread == 0) {  // padding
+    const auto n_rows = static_cast<size_t>(out->ne[1]);
+    const auto used = static_cast<size_t>(n_tokens_);
+    std::memset(static_cast<std::byte*>(out->data) + used * out->nb[1], 0, (n_rows - used) * out->nb[1]);
+  }
+}
+
+void StepContext::attend_prompt_item(const Item& item, int layer, const ggml_tensor* q, ggml_tensor* out,
+                                     float* scratch) noexcept {
+  const Slice& slice = slices_[static_cast<size_t>(item.slice)];
+  const auto row = static_cast<size_t>(shape_.head_dim);
+  const size_t token = row * static_cast<size_t>(shape_.n_heads);
+  const size_t first = static_cast<size_t>(slice.first_token) * token +
+                       static_cast<size_t>(item.kv_head * shape_.gqa_group_size()) * row;
+  const PromptQueries queries{.q = static_cast<const float*>(q->data) + first,
+                              .out = static_cast<float*>(out->data) + first,
+                              .token_stride = token,
+                              .gqa_group_size = shape_.gqa_group_size(),
+                              .first_pos = slice.first_pos,
+                              .first_lane = item.first_lane,
+                              .n_lanes = item.n_lanes};
+  attend_prompt(slice.cache->rows(layer, item.kv_head), queries, shape_.scale, scratch);
+}
+
+// The thread that finishes the last block of a KV head merges them all; the order of merging is fixed.
+void StepContext::attend_decode_item(const Item& item, int layer, const ggml_tensor* q, ggml_tensor* out,
+                                     float* scratch) noexcept {
+  const Slice& slice = slices_[static_cast<size_t>(item.slice)];
+  const int group = shape_.gqa_group_size();
+  const auto row = static_cast<size_t>(shape_.head_dim);
+  const size_t first = static_cast<size_t>(slice.first_token) * row * static_cast<size_t>(shape_.n_heads) +
+                       static_cast<size_t>(item.kv_head * group) * row;
+  const size_t partial_floats = decode_partial_floats(group, shape_.head_dim);
+  float* const partials = align_pointer(memory_.data()) + partials_offset_ +
+                          static_cast<size_t>(item.group_index) * kMaxBlocks * partial_floats;
+  const DecodeQuery query{.q = static_cast<const float*>(q->data) + first,
+                          .gqa_group_size = group,
+                          .pos = slice.first_pos};
+  attend_decode_block(slice.cache->rows(layer, item.kv_head), query, item.block, shape_.scale, scratch,
+                      partials + static_cast<size_t>(item.block) * partial_floats);
+  std::atomic<int>& n_done = n_blocks_done_[static_cast<size_t>(item.group_index)];
+  if (n_done.fetch_add(1, std::memory_order_acq_rel) + 1 == item.n_blocks) {
+    n_done.store(0, std::memory_order_relaxed);
+    merge_decode_blocks(partials, item.n_blocks, group, shape_.head_dim,
+                        static_cast<float*>(out->data) + first);
+  }
+}
+
+ggml_tensor* build_append(ggml_context* ctx, LayerOps* ops, ggml_tensor* k, ggml_tensor* v) {
+  WINNOW_CHECK(ggml_is_contiguous(k) && ggml_is_contiguous(v));
+  std::array<ggml_tensor*, 2> sources{k, v};
+  const auto work = [](ggml_tensor* dst, int thread, int n_threads, void* user_data) {
+    const auto* const layer = static_cast<LayerOps*>(user_data);
+    layer->step->append(layer->layer, dst->src[0], dst->src[1], thread, n_threads);
+  };
+  return ggml_custom_4d(ctx, GGML_TYPE_F32, 1, 1, 1, 1, sources.data(), sources.size(), work,
+                        GGML_N_TASKS_MAX, ops);
+}
+
+ggml_tensor* build_attend(ggml_context* ctx, LayerOps* ops, ggml_tensor* q, ggml_tensor* appended) {
+  WINNOW_CHECK(ggml_is_contiguous(q));
+  std::array<ggml_tensor*, 2> sources{q, appended};
+  const auto work = [](ggml_tensor* dst, int thread, int n_threads, void* user_data) {
+    const auto* const layer = static_cast<LayerOps*>(user_data);
+    layer->step->attend(layer->layer, dst->src[0], dst, thread, n_threads);
+  };
+  return ggml_custom_4d(ctx, GGML_TYPE_F32, q->ne[0] * q->ne[1], q->ne[2], 1, 1, sources.data(),
+                        sources.size(), work, GGML_N_TASKS_MAX, ops);
+}
+
+}  // namespace winnow::kernels

@@ -1,0 +1,85 @@
+// append and attend as nodes of a ggml graph. Which rows they touch is said by a StepContext outside the graph, so the
+// graph's shape does not change as caches grow and shrink.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cache/cache.h"
+#include "ggml.h"
+#include "kernels/attend.h"
+
+namespace winnow::kernels {
+
+// A run of consecutive tokens of one sequence inside a step's batch.
+struct Slice {
+  cache::Cache* cache;
+  int first_token;  // index in the batch
+  int n_tokens;
+  int first_pos;    // absolute position of the first token
+  bool is_prompt;   // prompt tokens take the prompt kernel, generated ones (one to a slice) the decode kernel
+};
+
+// What the nodes of the step being computed work on. Owned by the engine; set before each compute.
+class StepContext {
+ public:
+  StepContext(const AttendShape& shape, int n_threads) : shape_(shape), n_threads_(n_threads) {}
+
+  // `slices` cover tokens 0 … n-1 of the batch; tokens after them are padding. Throws resource_exhausted.
+  void set_slices(std::span<const Slice> slices);
+
+  const AttendShape& shape() const { return shape_; }
+  size_t scratch_bytes() const { return memory_.size() * sizeof(float); }
+
+  // The two nodes' work for one layer. Tensors: k, v [head_dim, n_kv_heads, n_tokens]; q [head_dim, n_heads, n_tokens];
+  // out [head_dim * n_heads, n_tokens].
+  void append(int layer, const ggml_tensor* k, const ggml_tensor* v, int thread, int n_threads) noexcept;
+  void attend(int layer, const ggml_tensor* q, ggml_tensor* out, int thread, int n_threads) noexcept;
+
+ private:
+  // A piece of work for one thread: a tile of prompt lanes, or one block of a decoding slice.
+  struct Item {
+    int slice;
+    int kv_head;
+    int first_lane;  // prompt
+    int n_lanes;     // prompt; 0 for a decode item
+    int block;       // decode
+    int n_blocks;    // decode
+    int group_index;  // decode: which (slice, KV head), in order
+  };
+
+  void add_prompt_items(int slice_index);
+  void attend_prompt_item(const Item& item, int layer, const ggml_tensor* q, ggml_tensor* out,
+                          float* scratch) noexcept;
+  void attend_decode_item(const Item& item, int layer, const ggml_tensor* q, ggml_tensor* out,
+                          float* scratch) noexcept;
+
+  AttendShape shape_;
+  int n_threads_;
+  std::vector<Slice> slices_;
+  std::vector<Item> items_;
+  int n_tokens_ = 0;
+  int n_decode_groups_ = 0;
+  size_t thread_floats_ = 0;     // scratch of one thread
+  size_t partials_offset_ = 0;   // where the decode partials start: [group, kMaxBlocks, partial]
+  std::vector<float> memory_;
+  std::unique_ptr<std::atomic<int>[]> n_blocks_done_;  // [n_decode_groups]
+  int n_counters_ = 0;
+};
+
+// One layer's entry to the step context; the nodes' user data. Must outlive the graph.
+struct LayerOps {
+  StepContext* step;
+  int layer;
+};
+
+// Writes k and v to the caches; its output only carries the order.
+ggml_tensor* build_append(ggml_context* ctx, LayerOps* ops, ggml_tensor* k, ggml_tensor* v);
+
+// Attends over the caches after `appended`; returns [head_dim * n_heads, n_tokens].
+ggml_tensor* build_attend(ggml_context* ctx, LayerOps* ops, ggml_tensor* q, ggml_tensor* appended);
+
+}  // namespace winnow::kernels

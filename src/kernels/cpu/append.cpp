@@ -1,0 +1,163 @@
+// The append kernel: floats to the cache's row types, counting what does not fit.
+
+#include "kernels/append.h"
+
+#include <algorithm>
+#include <limits>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/append.cpp"  // NOLINT
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/cpu/rows-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace winnow::kernels {
+namespace HWY_NAMESPACE {
+
+struct ElementCounts {
+  int64_t saturated = 0;
+  int64_t nonfinite = 0;
+};
+
+// What a type can hold: the largest finite value, and the smallest that no longer rounds to it.
+struct Range {
+  float largest;
+  float beyond;
+};
+
+HWY_INLINE Range range_of(cache::RowType type) {
+  switch (type) {
+    case cache::RowType::kF16:
+      return {.largest = 65504.0F, .beyond = 65520.0F};
+    case cache::RowType::kBf16:
+      return {.largest = 0x1.FEp127F, .beyond = 0x1.FFp127F};
+    case cache::RowType::kF32:
+      break;
+  }
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  return {.largest = std::numeric_limits<float>::max(), .beyond = kInfinity};
+}
+
+// One vector, rounded to nearest (ties to even), to its place in a row of `type`.
+HWY_INLINE void store_vector(Floats v, cache::RowType type, std::byte* to) {
+  const FloatTag d;
+  switch (type) {
+    case cache::RowType::kF32:
+      hn::StoreU(v, d, reinterpret_cast<float*>(to));
+      break;
+    case cache::RowType::kF16: {
+      const hn::Rebind<hwy::float16_t, FloatTag> dh;
+      hn::StoreU(hn::DemoteTo(dh, v), dh, reinterpret_cast<hwy::float16_t*>(to));
+      break;
+    }
+    case cache::RowType::kBf16: {
+      const IntTag di;
+      const hn::RebindToUnsigned<FloatTag> du;
+      const hn::Rebind<uint16_t, FloatTag> dh;
+      const auto bits = hn::BitCast(du, v);
+      const auto high = hn::ShiftRight<16>(bits);
+      const auto odd = hn::And(high, hn::Set(du, 1));
+      const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(hn::Set(du, 0x7FFF), odd)));
+      const auto quiet = hn::Or(high, hn::Set(du, 0x40));  // a NaN stays one
+      const auto is_nan = hn::RebindMask(du, hn::IsNaN(v));
+      const auto half = hn::BitCast(di, hn::IfThenElse(is_nan, quiet, rounded));
+      hn::StoreU(hn::DemoteTo(dh, half), dh, reinterpret_cast<uint16_t*>(to));
+      break;
+    }
+  }
+}
+
+// Counts what is out of range and saturates what is finite.
+HWY_INLINE Floats saturate(Floats v, const Range& range, ElementCounts& counts) {
+  const FloatTag d;
+  const auto largest = hn::Set(d, range.largest);
+  if (HWY_LIKELY(hn::AllTrue(d, hn::Le(hn::Abs(v), largest)))) {
+    return v;
+  }
+  const auto is_finite = hn::IsFinite(v);
+  const auto is_beyond = hn::Ge(hn::Abs(v), hn::Set(d, range.beyond));
+  counts.nonfinite += static_cast<int64_t>(kLanes - hn::CountTrue(d, is_finite));
+  counts.saturated += static_cast<int64_t>(hn::CountTrue(d, hn::And(is_finite, is_beyond)));
+  return hn::IfThenElse(is_finite, hn::Max(hn::Min(v, largest), hn::Neg(largest)), v);
+}
+
+HWY_INLINE void store_row(const float* HWY_RESTRICT from, int head_dim, cache::RowType type,
+                          std::byte* HWY_RESTRICT to, ElementCounts& counts) {
+  const FloatTag d;
+  const Range range = range_of(type);
+  const size_t n = static_cast<size_t>(head_dim);
+  const size_t element = cache::element_bytes(type);
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    store_vector(saturate(hn::LoadU(d, from + i), range, counts), type, to + i * element);
+  }
+  if (i < n) {
+    HWY_ALIGN float rest[kLanes] = {};
+    HWY_ALIGN std::byte stored[kLanes * sizeof(float)];
+    std::memcpy(rest, from + i, (n - i) * sizeof(float));
+    store_vector(saturate(hn::Load(d, rest), range, counts), type, stored);
+    std::memcpy(to + i * element, stored, (n - i) * element);
+  }
+}
+
+// The squared norm of a stored row.
+HWY_INLINE float squared_norm(const std::byte* row, cache::RowType type, int head_dim) {
+  constexpr size_t kChunk = 256;  // elements; the chains run on from chunk to chunk
+  HWY_ALIGN float chunk[kChunk];
+  HWY_ALIGN float chains[kChains] = {};
+  const FloatTag d;
+  for (int start = 0; start < head_dim; start += static_cast<int>(kChunk)) {
+    const int n = std::min(head_dim - start, static_cast<int>(kChunk));
+    load_rows(type, row + static_cast<size_t>(start) * cache::element_bytes(type), 1, n, chunk);
+    for (size_t at = 0; at < padded_dim(n); at += kChains) {
+      for (size_t i = 0; i < kChains; i += kLanes) {
+        const Floats x = hn::Load(d, chunk + at + i);
+        hn::Store(hn::MulAdd(x, x, hn::Load(d, chains + i)), d, chains + i);
+      }
+    }
+  }
+  HWY_ALIGN float eighths[8];
+  for (size_t j = 0; j < 8; ++j) {
+    eighths[j] = (chains[j] + chains[j + 8]) + (chains[j + 16] + chains[j + 24]);
+  }
+  return sum_eighths(eighths);
+}
+
+cache::Cache::AppendCounts append_rows_impl(const NewRows& rows, const cache::CacheShape& shape,
+                                            const cache::Cache::Target& target) {
+  ElementCounts keys;
+  ElementCounts values;
+  const size_t dim = static_cast<size_t>(shape.head_dim);
+  for (int row = 0; row < rows.n_rows; ++row) {
+    const size_t at = static_cast<size_t>(row);
+    std::byte* const key = target.keys + at * dim * cache::element_bytes(shape.key_type);
+    std::byte* const value = target.values + at * dim * cache::element_bytes(shape.value_type);
+    store_row(rows.keys + at * rows.stride, shape.head_dim, shape.key_type, key, keys);
+    store_row(rows.values + at * rows.stride, shape.head_dim, shape.value_type, value, values);
+    target.positions[row] = rows.first_pos + row;
+    if (target.scores != nullptr) {
+      target.scores[row] = squared_norm(key, shape.key_type, shape.head_dim);
+    }
+  }
+  return {.saturated = keys.saturated + values.saturated,
+          .nonfinite_keys = keys.nonfinite,
+          .nonfinite_values = values.nonfinite};
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace winnow::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace winnow::kernels {
+
+HWY_EXPORT(append_rows_impl);
+
+cache::Cache::AppendCounts append_rows(const NewRows& rows, const cache::CacheShape& shape,
+                                       const cache::Cache::Target& target) noexcept {
+  return HWY_DYNAMIC_DISPATCH(append_rows_impl)(rows, shape, target);
+}
+
+}  // namespace winnow::kernels
+#endif

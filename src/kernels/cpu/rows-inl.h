@@ -1,0 +1,173 @@
+// Rows to floats, the canonical dot product and the exponential, for the kernels of this folder.
+//
+// Included once per instruction set by Highway. Every function gives the same bits on all of them.
+
+#if defined(WINNOW_KERNELS_CPU_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef WINNOW_KERNELS_CPU_ROWS_INL_H_
+#undef WINNOW_KERNELS_CPU_ROWS_INL_H_
+#else
+#define WINNOW_KERNELS_CPU_ROWS_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "cache/rows.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace winnow::kernels {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// At most 16 lanes: the chains of the canonical dot product are laid out for 4, 8 or 16.
+using FloatTag = hn::CappedTag<float, 16>;
+using IntTag = hn::RebindToSigned<FloatTag>;
+using Floats = hn::Vec<FloatTag>;
+inline constexpr size_t kLanes = HWY_MIN(16, HWY_LANES(float));
+
+inline constexpr size_t kChains = 32;  // of the canonical dot product
+
+HWY_INLINE size_t padded_dim(int head_dim) {
+  return (static_cast<size_t>(head_dim) + kChains - 1) / kChains * kChains;
+}
+
+template <class Half>
+HWY_INLINE void load_halves(const Half* HWY_RESTRICT from, size_t n, float* HWY_RESTRICT to) {
+  const FloatTag d;
+  const hn::Rebind<Half, FloatTag> dh;
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    hn::StoreU(hn::PromoteTo(d, hn::LoadU(dh, from + i)), d, to + i);
+  }
+  if (i < n) {
+    HWY_ALIGN Half rest[kLanes] = {};
+    std::memcpy(rest, from + i, (n - i) * sizeof(Half));
+    HWY_ALIGN float wide[kLanes];
+    hn::Store(hn::PromoteTo(d, hn::Load(dh, rest)), d, wide);
+    std::memcpy(to + i, wide, (n - i) * sizeof(float));
+  }
+}
+
+// rows [n_rows, head_dim] of `type` -> to [n_rows, padded_dim], the padding zero.
+HWY_INLINE void load_rows(cache::RowType type, const std::byte* rows, int n_rows, int head_dim,
+                          float* HWY_RESTRICT to) {
+  const size_t dim = static_cast<size_t>(head_dim);
+  const size_t stride = padded_dim(head_dim);
+  for (size_t row = 0; row < static_cast<size_t>(n_rows); ++row) {
+    float* const out = to + row * stride;
+    switch (type) {
+      case cache::RowType::kF32:
+        std::memcpy(out, rows + row * dim * sizeof(float), dim * sizeof(float));
+        break;
+      case cache::RowType::kF16:
+        load_halves(reinterpret_cast<const hwy::float16_t*>(rows) + row * dim, dim, out);
+        break;
+      case cache::RowType::kBf16:
+        load_halves(reinterpret_cast<const hwy::bfloat16_t*>(rows) + row * dim, dim, out);
+        break;
+    }
+    if (stride != dim) {
+      std::memset(out + dim, 0, (stride - dim) * sizeof(float));
+    }
+  }
+}
+
+// The canonical dot product. Chain j of 32 is the chain of fused multiply-adds over the elements d = j (mod 32), in
+// ascending d, from +0. Then q_j = (p_j + p_j+8) + (p_j+16 + p_j+24) for j < 8, and
+// ((q0 + q1) + (q2 + q3)) + ((q4 + q5) + (q6 + q7)).
+//
+// This computes the eight q_j of a · b, both [n], n a multiple of 32.
+template <size_t kSize>
+HWY_INLINE void dot_eighths(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, size_t n,
+                            float* HWY_RESTRICT eighths) {
+  const FloatTag d;
+  constexpr size_t kAccumulators = kChains / kSize;
+  Floats p[kAccumulators];
+  for (size_t i = 0; i < kAccumulators; ++i) {
+    p[i] = hn::Zero(d);
+  }
+  for (size_t at = 0; at < n; at += kChains) {
+    for (size_t i = 0; i < kAccumulators; ++i) {
+      p[i] = hn::MulAdd(hn::LoadU(d, a + at + i * kSize), hn::LoadU(d, b + at + i * kSize), p[i]);
+    }
+  }
+  if constexpr (kSize == 16) {
+    const hn::Half<FloatTag> d8;
+    const auto first = hn::Add(hn::LowerHalf(d8, p[0]), hn::UpperHalf(d8, p[0]));
+    const auto second = hn::Add(hn::LowerHalf(d8, p[1]), hn::UpperHalf(d8, p[1]));
+    hn::StoreU(hn::Add(first, second), d8, eighths);
+  } else if constexpr (kSize == 8) {
+    hn::StoreU(hn::Add(hn::Add(p[0], p[1]), hn::Add(p[2], p[3])), d, eighths);
+  } else {
+    static_assert(kSize == 4, "vectors of 4, 8 or 16 floats");
+    hn::StoreU(hn::Add(hn::Add(p[0], p[2]), hn::Add(p[4], p[6])), d, eighths);
+    hn::StoreU(hn::Add(hn::Add(p[1], p[3]), hn::Add(p[5], p[7])), d, eighths + 4);
+  }
+}
+
+HWY_INLINE float sum_eighths(const float* q) {
+  return ((q[0] + q[1]) + (q[2] + q[3])) + ((q[4] + q[5]) + (q[6] + q[7]));
+}
+
+// sum_eighths of eight rows at once: eighths [8, 8] -> sums [8].
+HWY_INLINE void sum_eighths_of_8(const float* HWY_RESTRICT eighths, float* HWY_RESTRICT sums) {
+#if HWY_MAX_BYTES >= 32
+  const hn::CappedTag<float, 8> d8;
+  const auto pairs = [&d8](auto low, auto high) HWY_ATTR {
+    return hn::Add(hn::ConcatEven(d8, high, low), hn::ConcatOdd(d8, high, low));
+  };
+  const auto load = [&](size_t row) HWY_ATTR { return hn::LoadU(d8, eighths + row * 8); };
+  const auto first = pairs(pairs(load(0), load(1)), pairs(load(2), load(3)));
+  const auto second = pairs(pairs(load(4), load(5)), pairs(load(6), load(7)));
+  hn::StoreU(pairs(first, second), d8, sums);
+#else
+  for (size_t row = 0; row < 8; ++row) {
+    sums[row] = sum_eighths(eighths + row * 8);
+  }
+#endif
+}
+
+HWY_INLINE float row_dot(const float* a, const float* b, size_t n) {
+  float eighths[8];
+  dot_eighths<kLanes>(a, b, n, eighths);
+  return sum_eighths(eighths);
+}
+
+// Below this a weight counts as zero; the exponential stays clear of subnormal numbers.
+inline constexpr float kLowestExponent = -87.0F;
+
+// exp(x) for x <= 0, exactly 0 below kLowestExponent. Range reduction to |r| <= ln(2)/2 and a polynomial of degree 7
+// (coefficients of the Cephes library's expf); relative error below 2e-7. NaN stays NaN.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V exp_nonpositive(D d, V x) {
+  const hn::RebindToSigned<D> di;
+  const auto is_zero = hn::Lt(x, hn::Set(d, kLowestExponent));
+  const V clamped = hn::IfThenElse(is_zero, hn::Zero(d), x);
+  const V n = hn::Round(hn::Mul(clamped, hn::Set(d, 1.44269504088896341F)));
+  V r = hn::MulAdd(n, hn::Set(d, -0.693359375F), clamped);
+  r = hn::MulAdd(n, hn::Set(d, 2.12194440e-4F), r);
+  V p = hn::Set(d, 1.9875691500e-4F);
+  p = hn::MulAdd(p, r, hn::Set(d, 1.3981999507e-3F));
+  p = hn::MulAdd(p, r, hn::Set(d, 8.3334519073e-3F));
+  p = hn::MulAdd(p, r, hn::Set(d, 4.1665795894e-2F));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.6666665459e-1F));
+  p = hn::MulAdd(p, r, hn::Set(d, 5.0000001201e-1F));
+  p = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), hn::Set(d, 1.0F));
+  const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, n), hn::Set(di, 127)));
+  const V y = hn::Mul(p, hn::BitCast(d, exponent));
+  return hn::IfThenElse(is_zero, hn::Zero(d), hn::IfThenElse(hn::IsNaN(x), x, y));
+}
+
+HWY_INLINE float exp_nonpositive(float x) {
+  const hn::CappedTag<float, 1> d;
+  return hn::GetLane(exp_nonpositive(d, hn::Set(d, x)));
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace winnow::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // toggle

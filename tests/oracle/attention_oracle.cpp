@@ -1,0 +1,57 @@
+#include "oracle/attention_oracle.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "ggml.h"
+
+namespace winnow::oracle {
+
+double row_element(const std::byte* rows, cache::RowType type, size_t index) {
+  if (type == cache::RowType::kF32) {
+    float value = 0;
+    std::memcpy(&value, rows + index * sizeof(float), sizeof(float));
+    return static_cast<double>(value);
+  }
+  uint16_t bits = 0;
+  std::memcpy(&bits, rows + index * sizeof(uint16_t), sizeof(uint16_t));
+  return static_cast<double>(type == cache::RowType::kF16 ? ggml_fp16_to_fp32(bits)
+                                                          : ggml_bf16_to_fp32(ggml_bf16_t{bits}));
+}
+
+std::vector<double> attention(const cache::HeadRows& rows, const float* q, int pos, double scale) {
+  const auto dim = static_cast<size_t>(rows.head_dim);
+  std::vector<double> scores;
+  std::vector<size_t> slots;
+  double highest = -std::numeric_limits<double>::infinity();
+  for (int slot = 0; slot < rows.n; ++slot) {
+    if (rows.positions[slot] > pos || (rows.hidden != nullptr && rows.hidden[slot] != 0)) {
+      continue;
+    }
+    const auto at = static_cast<size_t>(slot);
+    double score = 0;
+    for (size_t i = 0; i < dim; ++i) {
+      score += static_cast<double>(q[i]) * row_element(rows.keys, rows.key_type, at * dim + i);
+    }
+    scores.push_back(score * scale);
+    slots.push_back(at);
+    highest = std::max(highest, scores.back());
+  }
+  std::vector<double> out(dim, 0.0);
+  double sum = 0;
+  for (size_t j = 0; j < slots.size(); ++j) {
+    const double weight = std::exp(scores[j] - highest);
+    sum += weight;
+    for (size_t i = 0; i < dim; ++i) {
+      out[i] += weight * row_element(rows.values, rows.value_type, slots[j] * dim + i);
+    }
+  }
+  for (double& element : out) {
+    element = slots.empty() ? 0.0 : element / sum;
+  }
+  return out;
+}
+
+}  // namespace winnow::oracle

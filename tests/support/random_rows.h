@@ -1,0 +1,23 @@
+// Random keys, values and queries that look like a model's: outliers, a common offset, peaky attention.
+#pragma once
+
+#include <random>
+#include <span>
+#include <vector>
+
+#include "cache/cache.h"
+
+namespace winnow::test {
+
+// [n] normal numbers; one element in sixteen is four times larger.
+std::vector<float> random_floats(std::mt19937& random, size_t n, float scale = 1.0F);
+
+// Appends rows for tokens at first_pos, first_pos + 1, … to every KV head of `layer`; keys and values are
+// [n_tokens, n_kv_heads, head_dim].
+void append_tokens(cache::Cache& cache, int layer, int first_pos, std::span<const float> keys,
+                   std::span<const float> values);
+
+// A random ascending choice of k of n slots.
+std::vector<int> random_slots(std::mt19937& random, int n, int k);
+
+}  // namespace winnow::test
