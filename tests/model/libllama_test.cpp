@@ -1,0 +1,122 @@
+// The graphs of every family give the same bits as libllama's.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "model/model.h"
+#include "support/ggml_attention.h"
+#include "support/libllama.h"
+#include "support/models.h"
+#include "support/tiny_model.h"
+
+namespace winnow::model {
+namespace {
+
+using test::ggml_attention_logits;
+using test::libllama_logits;
+using test::TinyModelOptions;
+
+std::vector<Token> example_tokens(const Model& model, size_t n) {
+  std::string text;
+  for (int i = 0; text.size() < 8 * n; ++i) {
+    text += "The word number " + std::to_string(i * i) +
+            " is \"naïve\": {\"key\": [1, 2]} and so on.\n";
+  }
+  std::vector<Token> tokens = model.vocabulary().tokenize(text, SpecialText::kPlain);
+  tokens.resize(std::min(n, tokens.size()));
+  return tokens;
+}
+
+void expect_same_bits(const std::vector<float>& ours, const std::vector<float>& theirs) {
+  ASSERT_EQ(ours.size(), theirs.size());
+  ASSERT_FALSE(ours.empty());
+  if (std::memcmp(ours.data(), theirs.data(), ours.size() * sizeof(float)) == 0) {
+    return;
+  }
+  size_t n_different = 0;
+  float largest = 0;
+  for (size_t i = 0; i < ours.size(); ++i) {
+    n_different += ours[i] != theirs[i];
+    largest = std::max(largest, std::abs(ours[i] - theirs[i]));
+  }
+  FAIL() << n_different << " of " << ours.size() << " logits differ, by up to " << largest;
+}
+
+void expect_bit_equal(const std::string& path, size_t n_tokens, int n_ubatch, int n_threads) {
+  SCOPED_TRACE("n_ubatch " + std::to_string(n_ubatch) + ", n_threads " + std::to_string(n_threads));
+  const Model model(path, {});
+  const std::vector<Token> tokens = example_tokens(model, n_tokens);
+  ASSERT_EQ(tokens.size(), n_tokens);
+  expect_same_bits(ggml_attention_logits(model, tokens, n_ubatch, n_threads),
+                   libllama_logits(path, tokens, {.n_ubatch = n_ubatch, .n_threads = n_threads}));
+}
+
+struct TinyCase {
+  const char* name;
+  TinyModelOptions options;
+};
+
+void PrintTo(const TinyCase& tiny, std::ostream* out) {
+  *out << tiny.name;
+}
+
+class TinyModelLogits : public testing::TestWithParam<TinyCase> {};
+
+TEST_P(TinyModelLogits, AreLibllamasBits) {
+  const std::string path = test::write_tiny_model(GetParam().options);
+  expect_bit_equal(path, 300, 300, 1);
+  expect_bit_equal(path, 300, 100, 2);
+  expect_bit_equal(path, 30, 1, 1);
+}
+
+TinyModelOptions qwen2() {
+  TinyModelOptions options;
+  options.architecture = "qwen2";
+  options.pre_tokenizer = "qwen2";
+  return options;
+}
+
+TinyModelOptions with(TinyModelOptions options, void (*change)(TinyModelOptions&)) {
+  change(options);
+  return options;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Families, TinyModelLogits,
+    testing::Values(
+        TinyCase{"LlamaTied", {}},
+        TinyCase{"LlamaUntied", with({}, [](auto& o) { o.tied = false; })},
+        TinyCase{"LlamaOneHeadPerKvHead", with({}, [](auto& o) { o.n_kv_heads = 4; })},
+        TinyCase{"LlamaOneKvHead", with({}, [](auto& o) { o.n_kv_heads = 1; })},
+        TinyCase{"LlamaUnusualHeads",
+                 with({}, [](auto& o) { o.n_heads = 3, o.n_kv_heads = 3, o.head_dim = 22; })},
+        TinyCase{"LlamaBiases", with({}, [](auto& o) { o.qkv_bias = o.output_bias = true; })},
+        TinyCase{"LlamaRopeFactors", with({}, [](auto& o) { o.rope_freqs = true; })},
+        TinyCase{"LlamaLinearScaling", with({}, [](auto& o) { o.rope_scale = 4.0F; })},
+        TinyCase{"LlamaF16", with({}, [](auto& o) { o.matrix_type = GGML_TYPE_F16; })},
+        TinyCase{"LlamaQ8", with({}, [](auto& o) { o.matrix_type = GGML_TYPE_Q8_0; })},
+        TinyCase{"LlamaSentencePiece", with({}, [](auto& o) { o.sentencepiece = true; })},
+        TinyCase{"Qwen2Tied", qwen2()},
+        TinyCase{"Qwen2Untied", with(qwen2(), [](auto& o) { o.tied = false; })},
+        TinyCase{"Qwen2OneHeadPerKvHead", with(qwen2(), [](auto& o) { o.n_kv_heads = 4; })},
+        TinyCase{"Qwen2UnusualHeads",
+                 with(qwen2(), [](auto& o) { o.n_embd = 60, o.n_heads = 6, o.head_dim = 10; })},
+        TinyCase{"Qwen2Bf16", with(qwen2(), [](auto& o) { o.matrix_type = GGML_TYPE_BF16; })},
+        TinyCase{"Qwen2Q4", with(qwen2(), [](auto& o) { o.matrix_type = GGML_TYPE_Q4_0; })}),
+    [](const auto& tiny) { return tiny.param.name; });
+
+TEST(Logits, OfSmolLm2AreLibllamasBits) {
+  WINNOW_FIND_MODEL(path, test::kSmolLm2);
+  expect_bit_equal(path, 300, 300, 2);
+  expect_bit_equal(path, 250, 100, 1);
+}
+
+TEST(Logits, OfQwen2AreLibllamasBits) {
+  WINNOW_FIND_MODEL(path, test::kQwen2);
+  expect_bit_equal(path, 260, 260, 2);
+  expect_bit_equal(path, 150, 100, 1);
+}
+
+}  // namespace
+}  // namespace winnow::model

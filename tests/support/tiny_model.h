@@ -1,0 +1,43 @@
+// Writes a tiny random model as a GGUF file: every family, in milliseconds, without a download.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "ggml.h"
+
+struct gguf_context;
+
+namespace winnow::test {
+
+struct TinyModelOptions {
+  std::string architecture = "llama";
+  int n_layers = 2;
+  int n_embd = 64;
+  int n_heads = 4;
+  int n_kv_heads = 2;
+  int head_dim = 16;  // written as key_length and value_length when it is not n_embd / n_heads
+  int n_ff = 96;
+  int n_ctx_train = 4096;
+  bool tied = true;       // no output.weight
+  bool qkv_bias = false;  // always written for qwen2
+  bool output_bias = false;
+  bool rope_freqs = false;  // factors as Llama 3.1 has them
+  float rope_scale = 0.0F;  // linear scaling when above 0
+  ggml_type matrix_type = GGML_TYPE_F32;
+  std::string pre_tokenizer = "gpt-2";
+  bool sentencepiece = false;  // a "llama" vocabulary instead of byte-level BPE
+  uint64_t seed = 1;
+  // Changes keys right before the file is written, to make files that must be refused.
+  std::function<void(gguf_context*)> edit;
+};
+
+// Returns the path of the file, in a temporary folder that is removed when the process ends. The same
+// options give the same bytes.
+std::string write_tiny_model(const TinyModelOptions& options = {});
+
+// A path for a file in the same folder.
+std::string temporary_path(const std::string& name);
+
+}  // namespace winnow::test
