@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "kernels/parallel.h"
 #include "policy/allocators/uniform.h"
 #include "policy/methods.h"
 #include "policy/protect.h"

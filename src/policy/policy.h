@@ -7,10 +7,13 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/parallel.h"
 #include "policy/budget.h"
 #include "policy/option_reader.h"
 #include "policy/scorer.h"
+
+namespace winnow::kernels {
+class ParallelFor;
+}
 
 namespace winnow::policy {
 

@@ -1,0 +1,150 @@
+#include "policy/policy.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "kernels/parallel.h"
+#include "policy/methods.h"
+#include "policy/schedule.h"
+#include "policy/tiny_layer.h"
+
+namespace winnow::policy {
+namespace {
+
+using Slots = std::vector<int>;
+using SlotsPerHead = std::vector<Slots>;
+
+SlotsPerHead choose(const Policy& policy, const TinyLayer& layer, int n_threads = 1) {
+  kernels::ParallelFor parallel(n_threads);
+  return policy.choose(layer.view(), parallel);
+}
+
+std::vector<const Method*> evicting_methods() {
+  std::vector<const Method*> methods;
+  for (const Method& method : kMethods) {
+    if (method.make != nullptr) {
+      methods.push_back(&method);
+    }
+  }
+  return methods;
+}
+
+Policy policy_of(const Method& method, const std::string& options) {
+  return Policy::parse(std::string(method.name) + ":" + options);
+}
+
+TEST(Policy, ABudgetThatCoversTheRowsLeavesEverything) {
+  const TinyLayer layer({TinyHead::with_norms({3, 1, 2}), TinyHead::with_norms({1, 2})});
+  for (const Method* method : evicting_methods()) {
+    EXPECT_EQ(choose(policy_of(*method, "budget=3,n_sink=0"), layer), SlotsPerHead{});
+  }
+  EXPECT_EQ(choose(Policy::parse("full"), layer), SlotsPerHead{});
+}
+
+TEST(Policy, HeadsThatHaveRoomKeepAllTheirRows) {
+  const TinyLayer layer({TinyHead::with_norms({3, 1, 2, 4}), TinyHead::with_norms({1, 2})});
+  EXPECT_EQ(choose(Policy::parse("knorm:budget=3,n_sink=0,n_recent=0"), layer),
+            (SlotsPerHead{{0, 1, 2}, {0, 1}}));
+}
+
+TEST(Policy, EveryHeadKeepsExactlyItsBudgetWithSinksAndRecentRows) {
+  std::vector<TinyHead> heads;
+  for (int n : {40, 64, 99}) {
+    std::vector<float> norms;
+    for (int slot = 0; slot < n; ++slot) {
+      norms.push_back(static_cast<float>((slot * 37) % 11));
+    }
+    heads.push_back(TinyHead::with_norms(norms));
+  }
+  const TinyLayer layer(heads);
+  for (const Method* method : evicting_methods()) {
+    const SlotsPerHead kept = choose(policy_of(*method, "budget=32,n_sink=4,n_recent=7"), layer);
+    ASSERT_EQ(kept.size(), 3U);
+    for (size_t head = 0; head < kept.size(); ++head) {
+      const Slots& slots = kept[head];
+      const int n = static_cast<int>(heads[head].positions.size());
+      ASSERT_EQ(slots.size(), 32U) << method->name;
+      EXPECT_TRUE(std::is_sorted(slots.begin(), slots.end()));
+      EXPECT_EQ(std::adjacent_find(slots.begin(), slots.end()), slots.end());
+      EXPECT_EQ(Slots(slots.begin(), slots.begin() + 4), (Slots{0, 1, 2, 3}));
+      EXPECT_EQ(slots[25], n - 7);
+      EXPECT_EQ(slots[31], n - 1);
+    }
+  }
+}
+
+TEST(Policy, SinksAreTruePositionsWhateverTheSlot) {
+  TinyHead head = TinyHead::with_norms({9, 8, 1, 2, 3});
+  head.positions = {1, 6, 7, 8, 9};  // position 0 is gone, position 1 is a sink
+  EXPECT_EQ(choose(Policy::parse("knorm:budget=3,n_sink=2,n_recent=0"), TinyLayer({head})),
+            (SlotsPerHead{{0, 2, 3}}));
+}
+
+TEST(Policy, HiddenRowsCountAsEvicted) {
+  TinyHead head = TinyHead::with_norms({5, 1, 4, 2, 3, 6});
+  head.hidden = {0, 1, 0, 0, 1, 0};
+  EXPECT_EQ(choose(Policy::parse("knorm:budget=3,n_sink=0,n_recent=0"), TinyLayer({head})),
+            (SlotsPerHead{{0, 2, 3}}));
+  EXPECT_EQ(choose(Policy::parse("knorm:budget=4,n_sink=0,n_recent=0"), TinyLayer({head})),
+            SlotsPerHead{});
+}
+
+TEST(Policy, InputsThatAreNotNeededChangeNothing) {
+  const std::vector<float> numbers{5, 1, 4, 2, 3, 6, 0, 7};
+  const std::vector<float> nans(numbers.size(), std::numeric_limits<float>::quiet_NaN());
+  TinyHead without_norms = TinyHead::with_norms(numbers);
+  without_norms.norms.clear();
+  for (const Method* method : evicting_methods()) {
+    const Policy policy = policy_of(*method, "budget=4,n_sink=1,n_recent=1");
+    const SlotsPerHead expected = choose(policy, TinyLayer({TinyHead::with_norms(numbers)}));
+    if (!policy.needs().key_norms) {
+      EXPECT_EQ(choose(policy, TinyLayer({TinyHead::with_norms(nans)})), expected);
+      EXPECT_EQ(choose(policy, TinyLayer({without_norms})), expected);
+    }
+  }
+}
+
+TEST(Policy, PermutingHeadsPermutesTheChoice) {
+  const std::vector<TinyHead> heads{TinyHead::with_norms({5, 1, 4, 2, 3, 6, 0, 7}),
+                                    TinyHead::with_norms({0, 1, 2, 3, 4, 5, 6, 7, 8}),
+                                    TinyHead::with_norms({7, 6, 5, 4, 3, 2, 1})};
+  for (const Method* method : evicting_methods()) {
+    if (method->signal == "none") {
+      continue;  // draws by the head's index
+    }
+    const Policy policy = policy_of(*method, "budget=4,n_sink=1,n_recent=1");
+    const SlotsPerHead kept = choose(policy, TinyLayer(heads));
+    EXPECT_EQ(choose(policy, TinyLayer({heads[2], heads[0], heads[1]})),
+              (SlotsPerHead{kept[2], kept[0], kept[1]}))
+        << method->name;
+  }
+}
+
+TEST(Policy, ThreadsDoNotChangeTheChoice) {
+  std::vector<TinyHead> heads;
+  for (int head = 0; head < 9; ++head) {
+    std::vector<float> norms;
+    for (int slot = 0; slot < 500 + head; ++slot) {
+      norms.push_back(static_cast<float>((slot * (head + 3)) % 17));
+    }
+    heads.push_back(TinyHead::with_norms(norms));
+  }
+  const TinyLayer layer(heads, 3);
+  for (const Method* method : evicting_methods()) {
+    const Policy policy = policy_of(*method, "budget=100");
+    EXPECT_EQ(choose(policy, layer, 1), choose(policy, layer, 2)) << method->name;
+  }
+}
+
+TEST(Schedule, IsDueWhenBudgetAndSlackAreUsedUp) {
+  const Policy policy = Policy::parse("knorm:budget=16,slack=8");
+  EXPECT_FALSE(is_due(policy, 16));
+  EXPECT_FALSE(is_due(policy, 24));
+  EXPECT_TRUE(is_due(policy, 25));
+  EXPECT_TRUE(is_due(Policy::parse("knorm:budget=16"), 17));
+  EXPECT_FALSE(is_due(Policy::parse("full"), std::numeric_limits<int>::max()));
+}
+
+}  // namespace
+}  // namespace winnow::policy
