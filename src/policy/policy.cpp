@@ -78,21 +78,28 @@ std::vector<int> visible_slots(const cache::HeadRows& rows) {
   return slots;
 }
 
-// The best n_keep of a head's visible rows: visible [n_visible] slots, scores [n_cached] -> slots [n_kept].
-std::vector<int> choose_rows(const cache::HeadRows& rows, std::span<const int> visible,
-                             std::span<const float> scores, int n_keep,
+struct HeadOfLayer {
+  const LayerView* layer;
+  int kv_head;
+  std::vector<int> visible;  // [n_visible] slots
+
+  const cache::HeadRows& rows() const { return layer->heads[static_cast<size_t>(kv_head)]; }
+};
+
+// The best n_keep of a head's visible rows: scores [n_cached] -> slots [n_kept].
+std::vector<int> choose_rows(const HeadOfLayer& head, std::span<const float> scores, int n_keep,
                              const Protection& protection) {
   std::vector<int32_t> positions;
   std::vector<float> worth;
-  positions.reserve(visible.size());
-  worth.reserve(visible.size());
-  for (const int slot : visible) {
-    positions.push_back(rows.positions[slot]);
+  positions.reserve(head.visible.size());
+  worth.reserve(head.visible.size());
+  for (const int slot : head.visible) {
+    positions.push_back(head.rows().positions[slot]);
     worth.push_back(scores[static_cast<size_t>(slot)]);
   }
   std::vector<int> kept = select(worth, n_keep, protect(positions, protection));
   for (int& index : kept) {
-    index = visible[static_cast<size_t>(index)];
+    index = head.visible[static_cast<size_t>(index)];
   }
   return kept;
 }
@@ -139,8 +146,8 @@ Policy Policy::parse(std::string_view text, std::string_view default_budget) {
   if (policy.method_ != nullptr) {
     policy.scorer_ = policy.method_->make(reader);
     reader.refuse_unknown();
+    check_together(policy.options_, reader);
   }
-  check_together(policy.options_, reader);
   throw_problems(text, reader.problems());
 
   policy.spec_ = format_spec(policy.method_->name, std::span(reader.options()).subspan(n_presets));
@@ -178,31 +185,33 @@ int Policy::n_recent() const {
   return n_recent_;
 }
 
-std::vector<std::vector<int>> Policy::choose(const LayerView& layer,
-                                             kernels::ParallelFor& parallel) const {
+KeptSlots Policy::choose(std::span<const LayerView> layers, kernels::ParallelFor& parallel) const {
   if (is_unlimited()) {
     return {};
   }
-  const int n_kv_heads = static_cast<int>(layer.heads.size());
-  const std::vector<int> n_keep = allocate_uniform(n_kv_heads, budget_rows());  // [n_kv_heads]
-  std::vector<std::vector<int>> visible;  // [n_kv_heads, n_visible*]
+  std::vector<HeadOfLayer> heads;  // [n_layers * n_kv_heads]
+  for (const LayerView& layer : layers) {
+    for (int kv_head = 0; kv_head < std::ssize(layer.heads); ++kv_head) {
+      heads.push_back({&layer, kv_head, visible_slots(layer.heads[static_cast<size_t>(kv_head)])});
+    }
+  }
+  const int n_heads = static_cast<int>(heads.size());
+  const std::vector<int> n_keep = allocate_uniform(n_heads, budget_rows());  // [n_heads]
   bool is_over = false;
-  for (size_t head = 0; head < layer.heads.size(); ++head) {
-    visible.push_back(visible_slots(layer.heads[head]));
-    is_over = is_over || std::ssize(visible[head]) > n_keep[head];
+  for (size_t i = 0; i < heads.size(); ++i) {
+    is_over = is_over || std::ssize(heads[i].visible) > n_keep[i];
   }
   if (!is_over) {
     return {};
   }
 
-  std::vector<std::vector<int>> kept(layer.heads.size());
-  parallel.run(n_kv_heads, [&](int kv_head, int /*thread*/) {
-    const size_t head = static_cast<size_t>(kv_head);
-    const cache::HeadRows& rows = layer.heads[head];
-    std::vector<float> scores(static_cast<size_t>(rows.n));
-    scorer_->score(layer, kv_head, scores);
-    kept[head] =
-        choose_rows(rows, visible[head], scores, n_keep[head], {options_.n_sink, n_recent_});
+  const Protection protection{options_.n_sink, n_recent_};
+  KeptSlots kept(heads.size());
+  parallel.run(n_heads, [&](int item, int /*thread*/) {
+    const size_t i = static_cast<size_t>(item);
+    std::vector<float> scores(static_cast<size_t>(heads[i].rows().n));
+    scorer_->score(*heads[i].layer, heads[i].kv_head, scores);
+    kept[i] = choose_rows(heads[i], scores, n_keep[i], protection);
   });
   return kept;
 }

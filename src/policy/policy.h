@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,6 +50,9 @@ struct PresetOptions {
 // PresetOptions and PolicyOptions.
 std::vector<OptionDescription> describe_policy_options();
 
+using KeptSlots =
+    std::vector<std::vector<int>>;  // [n_layers * n_kv_heads, n_kept*], ascending slots
+
 class Policy {
  public:
   // Throws invalid_argument, naming every problem at once, with the nearest name for an unknown one. `default_budget`
@@ -69,17 +73,18 @@ class Policy {
   bool is_unlimited() const;
 
   // Fixes the number of rows per KV head, when the prompt is known; n_sink and n_recent of the context are the
-  // policy's own. Throws what resolve_budget throws. A budget in rows, or none, is resolved from the start.
+  // policy's own. May be called again when the prompt has grown. Throws what resolve_budget throws. A budget in rows,
+  // or none, is resolved from the start.
   void resolve(BudgetContext context);
   bool is_resolved() const { return budget_rows_ > 0; }
   // The following need a resolved policy.
   int budget_rows() const;  // per KV head; INT_MAX when unlimited
   int n_recent() const;     // as resolved
 
-  // The slots each KV head of a layer keeps [n_kv_heads, n_kept*], ascending; empty when no head holds more than its
-  // share. Rows hidden from attention count as evicted: they take up no budget and are never kept.
-  std::vector<std::vector<int>> choose(const LayerView& layer,
-                                       kernels::ParallelFor& parallel) const;
+  // What every KV head of the given layers keeps; empty when no head holds more than its share. All heads are scored
+  // in one parallel step, so decoding passes all layers at once. Rows hidden from attention count as evicted: they
+  // take up no budget and are never kept.
+  KeptSlots choose(std::span<const LayerView> layers, kernels::ParallelFor& parallel) const;
 
  private:
   Policy();

@@ -54,7 +54,8 @@ void cut_back(const Policy& policy, Removal removal, kernels::ParallelFor& paral
   for (int head = 0; head < kHeads; ++head) {
     heads.push_back(cache.rows(0, head));
   }
-  const std::vector<std::vector<int>> kept = policy.choose({.layer = 0, .heads = heads}, parallel);
+  const LayerView layer{.layer = 0, .heads = heads};
+  const KeptSlots kept = policy.choose({&layer, 1}, parallel);
   for (size_t head = 0; head < kept.size(); ++head) {
     if (removal == Removal::kEvict) {
       cache.keep(0, static_cast<int>(head), kept[head]);

@@ -13,11 +13,10 @@ namespace winnow::policy {
 namespace {
 
 using Slots = std::vector<int>;
-using SlotsPerHead = std::vector<Slots>;
+using SlotsPerHead = KeptSlots;
 
-SlotsPerHead choose(const Policy& policy, const TinyLayer& layer, int n_threads = 1) {
-  kernels::ParallelFor parallel(n_threads);
-  return policy.choose(layer.view(), parallel);
+SlotsPerHead choose(const Policy& policy, const TinyLayer& layer) {
+  return layer.kept_by(policy);
 }
 
 std::vector<const Method*> evicting_methods() {
@@ -133,7 +132,23 @@ TEST(Policy, ThreadsDoNotChangeTheChoice) {
   const TinyLayer layer(heads, 3);
   for (const Method* method : evicting_methods()) {
     const Policy policy = policy_of(*method, "budget=100");
-    EXPECT_EQ(choose(policy, layer, 1), choose(policy, layer, 2)) << method->name;
+    EXPECT_EQ(layer.kept_by(policy, 1), layer.kept_by(policy, 2)) << method->name;
+  }
+}
+
+TEST(Policy, LayersTogetherKeepWhatTheyKeepAlone) {
+  const TinyLayer first(
+      {TinyHead::with_norms({5, 1, 4, 2, 3, 6, 0, 7}), TinyHead::with_norms({1, 2})}, 0);
+  const TinyLayer second(
+      {TinyHead::with_norms({7, 6, 5, 4, 3, 2, 1}), TinyHead::with_norms({0, 0, 0, 0, 0})}, 1);
+  const LayerView layers[] = {first.view(), second.view()};
+  kernels::ParallelFor parallel(2);
+  for (const Method* method : evicting_methods()) {
+    const Policy policy = policy_of(*method, "budget=4,n_sink=1,n_recent=1");
+    KeptSlots expected = first.kept_by(policy);
+    const KeptSlots of_second = second.kept_by(policy);
+    expected.insert(expected.end(), of_second.begin(), of_second.end());
+    EXPECT_EQ(policy.choose(layers, parallel), expected) << method->name;
   }
 }
 

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/parallel.h"
+#include "policy/policy.h"
 #include "policy/scorer.h"
 
 namespace winnow::policy {
@@ -57,6 +59,13 @@ class TinyLayer {
   TinyLayer& operator=(const TinyLayer&) = delete;
 
   LayerView view() const { return {.layer = layer_, .heads = rows_}; }
+
+  // What the policy keeps of this layer alone [n_kv_heads, n_kept*].
+  KeptSlots kept_by(const Policy& policy, int n_threads = 1) const {
+    kernels::ParallelFor parallel(n_threads);
+    const LayerView layer = view();
+    return policy.choose({&layer, 1}, parallel);
+  }
 
  private:
   static constexpr int kHeadDim = 4;

@@ -3,7 +3,6 @@
 
 #include <limits>
 
-#include "kernels/parallel.h"
 #include "policy/policy.h"
 #include "policy/thrown_message.h"
 #include "policy/tiny_layer.h"
@@ -20,8 +19,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 Slots kept(const std::string& options, const std::vector<float>& squared_norms) {
   const Policy policy = Policy::parse("knorm:" + options);
   const TinyLayer layer({TinyHead::with_norms(squared_norms)});
-  kernels::ParallelFor parallel(1);
-  return policy.choose(layer.view(), parallel).at(0);
+  return layer.kept_by(policy).at(0);
 }
 
 TEST(Knorm, NeedsOnlyTheNorms) {

@@ -2,7 +2,6 @@
 
 #include <numeric>
 
-#include "kernels/parallel.h"
 #include "policy/methods.h"
 #include "policy/policy.h"
 #include "policy/tiny_layer.h"
@@ -19,8 +18,7 @@ TinyHead head_of(int n_rows) {
 std::vector<Slots> kept(const std::string& spec, int n_rows, int layer = 0) {
   const Policy policy = Policy::parse(spec);
   const TinyLayer rows({head_of(n_rows), head_of(n_rows)}, layer);
-  kernels::ParallelFor parallel(1);
-  return policy.choose(rows.view(), parallel);
+  return rows.kept_by(policy);
 }
 
 TEST(Random, RepeatsWithTheSameSeed) {

@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include "kernels/parallel.h"
 #include "policy/policy.h"
 #include "policy/tiny_layer.h"
 
@@ -12,8 +11,7 @@ using Slots = std::vector<int>;
 Slots kept(const std::string& spec, const std::vector<int32_t>& positions) {
   const Policy policy = Policy::parse(spec);
   const TinyLayer layer({TinyHead{.positions = positions, .norms = {}, .hidden = {}}});
-  kernels::ParallelFor parallel(1);
-  return policy.choose(layer.view(), parallel).at(0);
+  return layer.kept_by(policy).at(0);
 }
 
 TEST(Streaming, KeepsTheSinksAndTheLastRows) {
