@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <climits>
+#include <random>
 
 #include "policy/methods.h"
 #include "policy/nearest_name.h"
@@ -166,6 +167,29 @@ TEST(PolicySpec, PercentAndBytesAreResolvedWithThePolicysOwnProtection) {
   Policy small = Policy::parse("knorm:budget=4KiB,n_recent=12");
   EXPECT_THAT(thrown_message([&] { small.resolve({.row_bytes = 64, .n_heads = 4}); }),
               AllOf(HasSubstr("n_sink 4"), HasSubstr("n_recent 12"), HasSubstr("16 rows")));
+}
+
+TEST(PolicySpec, AnyTextIsReadOrRefused) {
+  constexpr std::string_view kPieces[] = {
+      "knorm",    "full", "random", "streaming",  ":",   ",",   "=",  "budget", "n_sink",
+      "n_recent", "keep", "preset", "paper",      "low", "512", "-1", "10%",    "64MiB",
+      " ",        "+",    ".",      "9999999999", "\n",  "",    "é"};
+  std::mt19937 random(3);
+  int n_read = 0;
+  for (int trial = 0; trial < 20000; ++trial) {
+    std::string spec = trial % 2 == 0 ? "knorm:budget=" : "";
+    for (int i = 0; i < trial % 12; ++i) {
+      spec += kPieces[random() % std::size(kPieces)];
+    }
+    try {
+      const Policy policy = Policy::parse(spec);
+      ASSERT_EQ(canonical(policy.spec()), policy.spec()) << spec;
+      ++n_read;
+    } catch (const Error& error) {
+      ASSERT_EQ(error.code(), ErrorCode::kInvalidArgument) << spec;
+    }
+  }
+  EXPECT_GT(n_read, 100);
 }
 
 TEST(Options, DescriptionsComeFromTheVisitors) {

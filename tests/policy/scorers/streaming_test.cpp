@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "policy/policy.h"
 #include "policy/tiny_layer.h"
 
@@ -17,6 +19,13 @@ Slots kept(const std::string& spec, const std::vector<int32_t>& positions) {
 TEST(Streaming, KeepsTheSinksAndTheLastRows) {
   EXPECT_EQ(kept("streaming:budget=6,n_sink=2", {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}),
             (Slots{0, 1, 6, 7, 8, 9}));
+}
+
+TEST(Streaming, KeepsWhatKvpressKeeps) {
+  std::vector<int32_t> positions(24);
+  std::iota(positions.begin(), positions.end(), 0);
+  EXPECT_EQ(kept("streaming:budget=12,n_sink=4", positions),
+            (Slots{0, 1, 2, 3, 16, 17, 18, 19, 20, 21, 22, 23}));
 }
 
 TEST(Streaming, WithoutSinksIsATrailingWindow) {
