@@ -104,6 +104,14 @@ HeadRows Cache::rows(int layer, int kv_head) const {
           .has_nonfinite_values = state.counts.nonfinite_values > 0};
 }
 
+int Cache::longest() const {
+  int n = 0;
+  for (const Head& state : heads_) {
+    n = std::max(n, state.n_cached);
+  }
+  return n;
+}
+
 Cache::Target Cache::reserve(int layer, int kv_head, int n_rows) {
   const Ranges range = ranges(layer, kv_head);
   const Head& state = head(layer, kv_head);

@@ -33,6 +33,8 @@ class Cache {
   const CacheShape& shape() const { return shape_; }
   int n_cached(int layer, int kv_head) const { return head(layer, kv_head).n_cached; }
   HeadRows rows(int layer, int kv_head) const;
+  // Rows of the longest head.
+  int longest() const;
 
   // Where the append kernel writes. Heads are independent: different threads may write different heads.
   struct Target {

@@ -54,13 +54,9 @@ void StepContext::set_slices(std::span<const Slice> slices) {
       ++n_decode_groups_;
     }
   }
-  const int group = shape_.gqa_group_size();
-  thread_floats_ = align(std::max(prompt_scratch_floats(shape_.head_dim, n_positions),
-                                  decode_scratch_floats(group, shape_.head_dim, n_positions)));
+  thread_floats_ = thread_floats(n_positions);
   partials_offset_ = thread_floats_ * static_cast<size_t>(n_threads_);
-  const size_t needed = partials_offset_ + kAlignFloats +
-                        static_cast<size_t>(n_decode_groups_) * kMaxBlocks *
-                            decode_partial_floats(group, shape_.head_dim);
+  const size_t needed = memory_floats(n_positions, n_decode_groups_);
   try {
     if (memory_.size() < needed) {
       memory_.resize(needed);
@@ -73,6 +69,23 @@ void StepContext::set_slices(std::span<const Slice> slices) {
     throw Error(ErrorCode::kResourceExhausted,
                 "no memory for " + format_bytes(needed * sizeof(float)) + " of attention scratch");
   }
+}
+
+// Scratch of one thread.
+size_t StepContext::thread_floats(int n_positions) const {
+  return align(std::max(
+      prompt_scratch_floats(shape_.head_dim, n_positions),
+      decode_scratch_floats(shape_.gqa_group_size(), shape_.head_dim, n_positions)));
+}
+
+size_t StepContext::memory_floats(int n_positions, int n_decode_groups) const {
+  return kAlignFloats + thread_floats(n_positions) * static_cast<size_t>(n_threads_) +
+         static_cast<size_t>(n_decode_groups) * kMaxBlocks *
+             decode_partial_floats(shape_.gqa_group_size(), shape_.head_dim);
+}
+
+size_t StepContext::measure_scratch(int n_positions) const {
+  return memory_floats(n_positions, shape_.n_kv_heads) * sizeof(float);
 }
 
 // Cuts a prompt slice into tiles of lanes; no tile has tokens of two block lengths.

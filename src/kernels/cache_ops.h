@@ -33,6 +33,8 @@ class StepContext {
 
   const AttendShape& shape() const { return shape_; }
   size_t scratch_bytes() const { return memory_.size() * sizeof(float); }
+  // What scratch_bytes() will be for one sequence of so many positions.
+  size_t measure_scratch(int n_positions) const;
 
   // The two nodes' work for one layer. Tensors: k, v [head_dim, n_kv_heads, n_tokens]; q [head_dim, n_heads, n_tokens];
   // out [head_dim * n_heads, n_tokens].
@@ -52,6 +54,8 @@ class StepContext {
   };
 
   void add_prompt_items(int slice_index);
+  size_t thread_floats(int n_positions) const;
+  size_t memory_floats(int n_positions, int n_decode_groups) const;
   void attend_prompt_item(const Item& item, int layer, const ggml_tensor* q, ggml_tensor* out,
                           float* scratch) noexcept;
   void attend_decode_item(const Item& item, int layer, const ggml_tensor* q, ggml_tensor* out,

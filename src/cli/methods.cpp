@@ -1,0 +1,77 @@
+// winnow methods: the list of eviction methods, from the table that the program itself uses.
+
+#include "policy/methods.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cli/verbs.h"
+#include "policy/policy.h"
+
+namespace winnow::cli {
+namespace {
+
+using nlohmann::ordered_json;
+using policy::OptionDescription;
+
+ordered_json options_json(const std::vector<OptionDescription>& options) {
+  ordered_json list = ordered_json::array();
+  for (const OptionDescription& option : options) {
+    list.push_back({{"name", option.name},
+                    {"type", option.type},
+                    {"default", option.default_value},
+                    {"range", option.range},
+                    {"help", option.help}});
+  }
+  return list;
+}
+
+ordered_json methods_json() {
+  ordered_json methods = ordered_json::array();
+  for (const policy::Method& method : policy::kMethods) {
+    methods.push_back({{"name", method.name},
+                       {"signal", method.signal},
+                       {"path_independent", method.is_path_independent},
+                       {"help", method.help},
+                       {"options", options_json(policy::describe_options(method))}});
+  }
+  return {{"methods", std::move(methods)}, {"policy_options", options_json(policy::describe_policy_options())}};
+}
+
+void print_options(const std::vector<OptionDescription>& options, const char* indent) {
+  for (const OptionDescription& option : options) {
+    const std::string standard = option.default_value.empty() ? "" : "; default " + option.default_value;
+    const std::string range = option.range.empty() ? "" : " (" + option.range + standard + ")";
+    std::printf("%s%-10s %s%s\n", indent, option.name.c_str(), option.help.c_str(), range.c_str());
+  }
+}
+
+void print_text() {
+  for (const policy::Method& method : policy::kMethods) {
+    std::printf("%-10s %s\n", std::string(method.name).c_str(), std::string(method.help).c_str());
+    print_options(policy::describe_options(method), "             ");
+  }
+  std::printf("\nevery method but full:\n");
+  print_options(policy::describe_policy_options(), "  ");
+  std::printf("\na policy: METHOD[:OPTION=VALUE,...], for example knorm:budget=512,n_sink=4\n");
+}
+
+}  // namespace
+
+Verb add_methods(CLI::App& app) {
+  const auto is_json = std::make_shared<bool>(false);
+  app.add_flag("--json", *is_json, "print the list as JSON");
+  return [is_json] {
+    if (*is_json) {
+      std::printf("%s\n", methods_json().dump(2).c_str());
+    } else {
+      print_text();
+    }
+    return 0;
+  };
+}
+
+}  // namespace winnow::cli

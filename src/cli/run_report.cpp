@@ -1,0 +1,171 @@
+#include "cli/run_report.h"
+
+#include <algorithm>
+#include <climits>
+#include <cstdio>
+
+#include "base/memory.h"
+
+namespace winnow::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct RowRange {
+  int low = INT_MAX;
+  int high = 0;
+};
+
+RowRange kept_range(const cache::Cache& cache) {
+  RowRange range;
+  for (int layer = 0; layer < cache.shape().n_layers; ++layer) {
+    for (int kv_head = 0; kv_head < cache.shape().n_kv_heads; ++kv_head) {
+      range.low = std::min(range.low, cache.n_cached(layer, kv_head));
+      range.high = std::max(range.high, cache.n_cached(layer, kv_head));
+    }
+  }
+  return range;
+}
+
+ordered_json kept_rows_json(const cache::Cache& cache) {
+  ordered_json layers = ordered_json::array();
+  for (int layer = 0; layer < cache.shape().n_layers; ++layer) {
+    ordered_json heads = ordered_json::array();
+    for (int kv_head = 0; kv_head < cache.shape().n_kv_heads; ++kv_head) {
+      heads.push_back(cache.n_cached(layer, kv_head));
+    }
+    layers.push_back(std::move(heads));
+  }
+  const RowRange range = kept_range(cache);
+  return {{"min", range.low}, {"max", range.high}, {"per_layer", std::move(layers)}};
+}
+
+ordered_json budget_json(int budget_rows) {
+  return budget_rows == INT_MAX ? ordered_json(nullptr) : ordered_json(budget_rows);
+}
+
+size_t full_cache_bytes(const engine::Sequence& sequence) {
+  const cache::CacheShape& shape = sequence.cache.shape();
+  return static_cast<size_t>(sequence.positions_fed) * shape.row_bytes() *
+         static_cast<size_t>(shape.n_layers) * static_cast<size_t>(shape.n_kv_heads);
+}
+
+std::string format_number(const char* format, double value) {
+  char text[64];
+  std::snprintf(text, sizeof(text), format, value);
+  return text;
+}
+
+}  // namespace
+
+ordered_json plan_json(const engine::Session& session) {
+  const engine::Plan& plan = session.plan();
+  const cache::CacheShape& shape = session.shape();
+  return {{"policy", session.policy().spec()},
+          {"prefill", engine::prefill_order_name(session.order())},
+          {"budget_rows", budget_json(plan.budget_rows)},
+          {"max_rows", plan.max_rows},
+          {"peak_rows", plan.peak_rows},
+          {"row_bytes", shape.row_bytes()},
+          {"kv_bytes",
+           {{"after_prompt", plan.kv_prompt_bytes},
+            {"peak", plan.kv_peak_bytes},
+            {"full_cache", plan.kv_full_bytes}}},
+          {"residual_bytes", plan.footprint.residual_bytes},
+          {"compute_bytes", plan.footprint.compute_bytes + plan.footprint.scratch_bytes},
+          {"peak_bytes", plan.peak_bytes()}};
+}
+
+ordered_json result_json(const engine::Session& session, const engine::SessionResult& result) {
+  const engine::Sequence& sequence = *session.sequence();
+  const cache::Cache& cache = sequence.cache;
+  const cache::Cache::AppendCounts counts = cache.append_counts();
+  const engine::Engine::Footprint& footprint = result.footprint;
+  return {{"answer", result.answer},
+          {"stop", engine::stop_reason_name(result.stop)},
+          {"n_prompt", result.n_prompt},
+          {"n_document", result.n_document},
+          {"n_generated", result.n_generated},
+          {"policy", sequence.policy.spec()},
+          {"budget_rows", budget_json(sequence.policy.budget_rows())},
+          {"evict", engine::evict_when_name(result.evict)},
+          {"prefill", engine::prefill_order_name(result.order)},
+          {"seed", result.seed},
+          {"positions_fed", sequence.positions_fed},
+          {"rows_evicted", cache.rows_evicted()},
+          {"evicted_during_prompt", sequence.evicted_during_prompt},
+          {"kept_rows", kept_rows_json(cache)},
+          {"row_bytes", cache.shape().row_bytes()},
+          {"kv_bytes",
+           {{"now", cache.now_bytes()},
+            {"peak", cache.peak_bytes()},
+            {"full_cache", full_cache_bytes(sequence)},
+            {"committed", cache.committed_bytes()}}},
+          {"residual_bytes", footprint.residual_bytes},
+          {"compute_bytes", footprint.compute_bytes + footprint.scratch_bytes},
+          {"peak_bytes", cache.peak_bytes() + footprint.residual_bytes + footprint.compute_bytes +
+                             footprint.scratch_bytes},
+          {"rss_peak_bytes", process_memory().rss_peak_bytes},
+          {"values_saturated", counts.saturated},
+          {"values_not_finite", counts.nonfinite_keys + counts.nonfinite_values},
+          {"ttft_ms", result.ttft_ms},
+          {"prefill_tok_s", result.prefill_tok_s()},
+          {"decode_tok_s", result.decode_tok_s()},
+          {"evictions", {{"count", sequence.evictions.count}, {"ms", sequence.evictions.ms}}}};
+}
+
+ordered_json kept_json(const engine::Sequence& sequence) {
+  const cache::CacheShape& shape = sequence.cache.shape();
+  ordered_json layers = ordered_json::array();
+  for (int layer = 0; layer < shape.n_layers; ++layer) {
+    ordered_json heads = ordered_json::array();
+    for (int kv_head = 0; kv_head < shape.n_kv_heads; ++kv_head) {
+      const cache::HeadRows rows = sequence.cache.rows(layer, kv_head);
+      heads.push_back(std::vector<int>(rows.positions, rows.positions + rows.n));
+    }
+    layers.push_back(std::move(heads));
+  }
+  return {{"policy", sequence.policy.spec()},
+          {"positions_fed", sequence.positions_fed},
+          {"kept_positions", std::move(layers)}};
+}
+
+std::string plan_text(const engine::Session& session) {
+  const engine::Plan& plan = session.plan();
+  const std::string budget = plan.budget_rows == INT_MAX
+                                 ? "no budget"
+                                 : std::to_string(plan.budget_rows) + " rows per KV head";
+  return "plan: " + session.policy().spec() + ", " + budget + ", " +
+         engine::prefill_order_name(session.order()) + "\n" +
+         "  KV cache    " + format_bytes(plan.kv_peak_bytes) + " at the peak, " +
+         format_bytes(plan.kv_prompt_bytes) + " after the prompt; the full cache would be " +
+         format_bytes(plan.kv_full_bytes) + "\n" +
+         "  residual    " + format_bytes(plan.footprint.residual_bytes) + "\n" +
+         "  computing   " +
+         format_bytes(plan.footprint.compute_bytes + plan.footprint.scratch_bytes) + "\n" +
+         "  peak        " + format_bytes(plan.peak_bytes()) + " beside the weights";
+}
+
+std::string result_text(const engine::Session& session, const engine::SessionResult& result) {
+  const engine::Sequence& sequence = *session.sequence();
+  const cache::Cache& cache = sequence.cache;
+  const RowRange kept = kept_range(cache);
+  const std::string rows = kept.low == kept.high
+                               ? std::to_string(kept.low)
+                               : std::to_string(kept.low) + " to " + std::to_string(kept.high);
+  const double saving = cache.now_bytes() == 0 ? 1.0
+                                               : static_cast<double>(full_cache_bytes(sequence)) /
+                                                     static_cast<double>(cache.now_bytes());
+  return sequence.policy.spec() + ": " + rows + " of " + std::to_string(sequence.positions_fed) +
+         " rows per KV head kept, " + std::to_string(cache.rows_evicted()) + " rows evicted (" +
+         engine::evict_when_name(result.evict) + ")\n" +
+         "KV cache " + format_bytes(cache.now_bytes()) + " now, " + format_bytes(cache.peak_bytes()) +
+         " at the peak; the full cache is " + format_bytes(full_cache_bytes(sequence)) + " (" +
+         format_number("%.1f", saving) + "x)\n" + std::to_string(result.n_prompt) + " tokens read at " +
+         format_number("%.0f", result.prefill_tok_s()) + " tok/s, " + std::to_string(result.n_generated) +
+         " generated at " + format_number("%.1f", result.decode_tok_s()) + " tok/s; first token after " +
+         format_number("%.2f", result.ttft_ms / 1000) + " s; stopped by " +
+         engine::stop_reason_name(result.stop) + "; seed " + std::to_string(result.seed);
+}
+
+}  // namespace winnow::cli

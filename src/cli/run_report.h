@@ -1,0 +1,18 @@
+// What `winnow run` says about a run: the JSON of --json, --dry-run and --dump-kept, and the summary for people.
+// Their fields are documented in docs/cli.md and stay stable.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "engine/session.h"
+
+namespace winnow::cli {
+
+nlohmann::ordered_json plan_json(const engine::Session& session);
+nlohmann::ordered_json result_json(const engine::Session& session, const engine::SessionResult& result);
+nlohmann::ordered_json kept_json(const engine::Sequence& sequence);
+
+std::string plan_text(const engine::Session& session);
+std::string result_text(const engine::Session& session, const engine::SessionResult& result);
+
+}  // namespace winnow::cli

@@ -1,0 +1,18 @@
+// The verbs of the command line: each adds its flags to the parser and returns what to do when it was chosen.
+#pragma once
+
+#include <functional>
+
+namespace CLI {
+class App;
+}
+
+namespace winnow::cli {
+
+// Runs the verb; returns the exit status. Throws Error.
+using Verb = std::function<int()>;
+
+Verb add_run(CLI::App& app);
+Verb add_methods(CLI::App& app);
+
+}  // namespace winnow::cli

@@ -1,0 +1,388 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <set>
+#include <string>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "engine/evict.h"
+#include "policy/schedule.h"
+
+namespace winnow::engine {
+namespace {
+
+// Prompt graphs have at least this many rows, so that every matrix multiply is of one class and a prompt's logits are the
+// same bits for any chunk size (docs/decisions/determinism.md).
+constexpr int kMinPromptRows = 8;
+
+// Rows of the output matrix in one graph.
+constexpr int kOutputRows = 64;
+
+int padded(int n_tokens) { return std::max(n_tokens, kMinPromptRows); }
+
+void check_sequence(const Sequence& sequence, int n_new, std::set<const Sequence*>& seen) {
+  if (!sequence.is_usable) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "the sequence cannot be used: an earlier prompt was cancelled or failed half-way");
+  }
+  if (!seen.insert(&sequence).second) {
+    throw Error(ErrorCode::kInvalidArgument, "the same sequence appears twice in one batch");
+  }
+  const cache::CacheShape& shape = sequence.cache.shape();
+  for (int layer = 0; layer < shape.n_layers; ++layer) {
+    for (int kv_head = 0; kv_head < shape.n_kv_heads; ++kv_head) {
+      if (sequence.cache.n_cached(layer, kv_head) + n_new > shape.max_rows) {
+        throw Error(ErrorCode::kInvalidArgument,
+                    "no room for " + std::to_string(n_new) + " more rows: layer " +
+                        std::to_string(layer) + " holds " +
+                        std::to_string(sequence.cache.n_cached(layer, kv_head)) + " of at most " +
+                        std::to_string(shape.max_rows));
+      }
+    }
+  }
+}
+
+void check_token(Token token, int n_vocab) {
+  if (token < 0 || token >= n_vocab) {
+    throw Error(ErrorCode::kInvalidArgument, "token " + std::to_string(token) +
+                                                 " is not in the vocabulary (0 … " +
+                                                 std::to_string(n_vocab - 1) + ")");
+  }
+}
+
+void set_input(ggml_tensor* tensor, const void* data) {
+  ggml_backend_tensor_set(tensor, data, 0, ggml_nbytes(tensor));
+}
+
+}  // namespace
+
+const char* prefill_order_name(PrefillOrder order) {
+  return order == PrefillOrder::kChunkMajor ? "chunk-major" : "layer-major";
+}
+
+std::optional<PrefillOrder> parse_prefill_order(std::string_view name) {
+  for (const PrefillOrder order : {PrefillOrder::kChunkMajor, PrefillOrder::kLayerMajor}) {
+    if (name == prefill_order_name(order)) {
+      return order;
+    }
+  }
+  if (name == "auto") {
+    return std::nullopt;
+  }
+  throw Error(ErrorCode::kInvalidArgument,
+              "--prefill '" + std::string(name) + "' is not known (auto, layer-major, chunk-major)");
+}
+
+// The logits wanted of a feed are taken from `residual` rows after the last layer.
+struct Engine::Prompt {
+  std::span<const Feed> feeds;
+  const FeedOptions& options;
+  std::vector<Chunk> chunks;
+  std::vector<std::vector<float>> wanted;  // per feed: residual rows [n_wanted, n_embd]
+  int64_t n_steps = 0;                     // graphs in all
+  int64_t n_done = 0;
+
+  void step_done() {
+    ++n_done;
+    if (options.progress) {
+      options.progress(static_cast<double>(n_done) / static_cast<double>(n_steps));
+    }
+  }
+
+  void check_cancel() const {
+    if (options.cancel != nullptr && options.cancel->load()) {
+      throw Error(ErrorCode::kCancelled, "cancelled while reading the prompt");
+    }
+  }
+
+  // Takes the wanted rows of a chunk from its residual stream [n_tokens, n_embd].
+  void collect(const Chunk& chunk, std::span<const float> residual, int n_embd) {
+    for (size_t i = 0; i < chunk.slices.size(); ++i) {
+      const kernels::Slice& slice = chunk.slices[i];
+      const auto feed = static_cast<size_t>(
+          std::find_if(feeds.begin(), feeds.end(),
+                       [&](const Feed& f) { return f.sequence == chunk.sequences[i]; }) -
+          feeds.begin());
+      const int last_pos =
+          feeds[feed].sequence->positions_fed + static_cast<int>(feeds[feed].tokens.size()) - 1;
+      for (int token = 0; token < slice.n_tokens; ++token) {
+        if (feeds[feed].logits == WantedLogits::kAll ||
+            (feeds[feed].logits == WantedLogits::kLast && slice.first_pos + token == last_pos)) {
+          const auto row = residual.subspan(
+              static_cast<size_t>(slice.first_token + token) * static_cast<size_t>(n_embd),
+              static_cast<size_t>(n_embd));
+          wanted[feed].insert(wanted[feed].end(), row.begin(), row.end());
+        }
+      }
+    }
+  }
+};
+
+Engine::Engine(const model::Model& model, const EngineOptions& options)
+    : model_(model),
+      options_(options),
+      backend_(options.n_threads),
+      parallel_(options.n_threads),
+      step_({.n_heads = model.hyper().n_heads,
+             .n_kv_heads = model.hyper().n_kv_heads,
+             .head_dim = model.hyper().head_dim,
+             .scale = model::attention_scale(model.hyper())},
+            options.n_threads),
+      graphs_(model, step_, backend_) {
+  if (options.n_batch < 1) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "a batch of " + std::to_string(options.n_batch) + " tokens; at least 1 is needed");
+  }
+}
+
+std::vector<std::vector<float>> Engine::feed(std::span<const Feed> feeds, const FeedOptions& options) {
+  std::set<const Sequence*> seen;
+  for (const Feed& feed : feeds) {
+    if (feed.tokens.empty()) {
+      throw Error(ErrorCode::kInvalidArgument, "there are no tokens to feed");
+    }
+    const bool is_cut = options.eviction == PromptEviction::kPerChunk && !feed.sequence->policy.is_unlimited();
+    check_sequence(*feed.sequence,
+                   std::min(static_cast<int>(feed.tokens.size()), is_cut ? options_.n_batch : INT32_MAX),
+                   seen);
+    for (const Token token : feed.tokens) {
+      check_token(token, model_.hyper().n_vocab);
+    }
+  }
+  if (options.eviction == PromptEviction::kPerChunk && options.order == PrefillOrder::kLayerMajor) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "eviction after every chunk needs the chunk-major order, since all layers must have seen a chunk");
+  }
+  Prompt prompt{.feeds = feeds,
+                .options = options,
+                .chunks = cut_into_chunks(feeds),
+                .wanted = std::vector<std::vector<float>>(feeds.size())};
+  for (const Feed& feed : feeds) {
+    feed.sequence->is_usable = false;  // until all layers agree again
+  }
+  if (options.order == PrefillOrder::kChunkMajor) {
+    feed_chunk_major(prompt);
+  } else {
+    feed_layer_major(prompt);
+  }
+  std::vector<std::vector<float>> logits;
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    logits.push_back(run_output(prompt.wanted[i]));
+    feeds[i].sequence->positions_fed += static_cast<int>(feeds[i].tokens.size());
+    feeds[i].sequence->is_usable = true;
+  }
+  return logits;
+}
+
+std::vector<Engine::Chunk> Engine::cut_into_chunks(std::span<const Feed> feeds) const {
+  std::vector<Chunk> chunks;
+  for (const Feed& feed : feeds) {
+    size_t fed = 0;
+    while (fed < feed.tokens.size()) {
+      if (chunks.empty() || chunks.back().n_tokens == options_.n_batch) {
+        chunks.emplace_back();
+      }
+      Chunk& chunk = chunks.back();
+      const size_t n = std::min(feed.tokens.size() - fed,
+                                static_cast<size_t>(options_.n_batch - chunk.n_tokens));
+      const int first_pos = feed.sequence->positions_fed + static_cast<int>(fed);
+      chunk.slices.push_back({.cache = &feed.sequence->cache,
+                              .first_token = chunk.n_tokens,
+                              .n_tokens = static_cast<int>(n),
+                              .first_pos = first_pos,
+                              .is_prompt = true});
+      chunk.sequences.push_back(feed.sequence);
+      for (size_t i = 0; i < n; ++i) {
+        chunk.tokens.push_back(feed.tokens[fed + i]);
+        chunk.positions.push_back(first_pos + static_cast<int>(i));
+      }
+      chunk.n_tokens += static_cast<int>(n);
+      fed += n;
+    }
+  }
+  for (Chunk& chunk : chunks) {
+    chunk.tokens.resize(static_cast<size_t>(padded(chunk.n_tokens)), 0);
+    chunk.positions.resize(chunk.tokens.size(), 0);
+  }
+  return chunks;
+}
+
+void Engine::feed_chunk_major(Prompt& prompt) {
+  const int n_layers = model_.hyper().n_layers;
+  const auto n_embd = static_cast<size_t>(model_.hyper().n_embd);
+  prompt.n_steps = static_cast<int64_t>(prompt.chunks.size());
+  std::vector<float> residual;
+  for (const Chunk& chunk : prompt.chunks) {
+    prompt.check_cancel();
+    residual.resize(chunk.tokens.size() * n_embd);
+    run_layers(chunk, 0, n_layers, residual.data());
+    prompt.collect(chunk, residual, model_.hyper().n_embd);
+    for (Sequence* const sequence : chunk.sequences) {
+      sequence->cache.record_peak();
+      if (prompt.options.eviction == PromptEviction::kPerChunk) {
+        const int64_t before = sequence->cache.rows_evicted();
+        evict(*sequence, 0, n_layers, parallel_);
+        const bool is_last_chunk = &chunk == &prompt.chunks.back();
+        sequence->evicted_during_prompt |= !is_last_chunk && sequence->cache.rows_evicted() > before;
+      }
+    }
+    prompt.step_done();
+  }
+  if (prompt.options.eviction == PromptEviction::kAfter) {
+    for (const Feed& feed : prompt.feeds) {
+      evict(*feed.sequence, 0, n_layers, parallel_);
+    }
+  }
+}
+
+void Engine::feed_layer_major(Prompt& prompt) {
+  const int n_layers = model_.hyper().n_layers;
+  const auto n_embd = static_cast<size_t>(model_.hyper().n_embd);
+  prompt.n_steps = static_cast<int64_t>(prompt.chunks.size()) * n_layers;
+  size_t n_rows = 0;
+  for (const Chunk& chunk : prompt.chunks) {
+    n_rows += chunk.tokens.size();
+  }
+  std::vector<float> residual;  // of all chunks, one after the other [n_rows, n_embd]
+  try {
+    residual.resize(n_rows * n_embd);
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::kResourceExhausted, "no memory for the residual stream (" +
+                                                   format_bytes(n_rows * n_embd * sizeof(float)) + ")");
+  }
+  peak_.residual_bytes = std::max(peak_.residual_bytes, residual.size() * sizeof(float));
+  for (int layer = 0; layer < n_layers; ++layer) {
+    float* x = residual.data();
+    for (const Chunk& chunk : prompt.chunks) {
+      prompt.check_cancel();
+      run_layers(chunk, layer, 1, x);
+      x += chunk.tokens.size() * n_embd;
+      prompt.step_done();
+    }
+    for (const Feed& feed : prompt.feeds) {
+      feed.sequence->cache.record_peak();
+      if (prompt.options.eviction == PromptEviction::kAfter) {
+        evict(*feed.sequence, layer, 1, parallel_);
+      }
+    }
+  }
+  std::span<const float> rest(residual);
+  for (const Chunk& chunk : prompt.chunks) {
+    prompt.collect(chunk, rest, model_.hyper().n_embd);
+    rest = rest.subspan(chunk.tokens.size() * n_embd);
+  }
+}
+
+// residual [n_tokens, n_embd] (padded) is read, unless the layers start at 0, and overwritten.
+void Engine::run_layers(const Chunk& chunk, int first_layer, int n_layers, float* residual) {
+  step_.set_slices(chunk.slices);
+  StepGraph& graph = graphs_.get({.first_layer = first_layer,
+                                  .n_layers = n_layers,
+                                  .n_tokens = static_cast<int>(chunk.tokens.size()),
+                                  .has_logits = false});
+  set_input(graph.positions, chunk.positions.data());
+  if (graph.tokens != nullptr) {
+    set_input(graph.tokens, chunk.tokens.data());
+  } else {
+    set_input(graph.residual, residual);
+  }
+  compute(graph);
+  ggml_backend_tensor_get(graph.output, residual, 0, ggml_nbytes(graph.output));
+}
+
+// residual [n_rows, n_embd] -> logits [n_rows, n_vocab], always through graphs of the prompt's class.
+std::vector<float> Engine::run_output(std::span<const float> residual) {
+  const auto n_embd = static_cast<size_t>(model_.hyper().n_embd);
+  const auto n_vocab = static_cast<size_t>(model_.hyper().n_vocab);
+  const size_t n_rows = residual.size() / n_embd;
+  std::vector<float> logits(n_rows * n_vocab);
+  std::vector<float> rows;
+  for (size_t done = 0; done < n_rows;) {
+    const size_t n = std::min(n_rows - done, static_cast<size_t>(kOutputRows));
+    const int n_graph_rows = padded(static_cast<int>(n));
+    rows.assign(residual.data() + done * n_embd, residual.data() + (done + n) * n_embd);
+    rows.resize(static_cast<size_t>(n_graph_rows) * n_embd, 0.0F);
+    StepGraph& graph = graphs_.get({.first_layer = model_.hyper().n_layers,
+                                    .n_layers = 0,
+                                    .n_tokens = n_graph_rows,
+                                    .has_logits = true});
+    set_input(graph.residual, rows.data());
+    compute(graph);
+    ggml_backend_tensor_get(graph.output, logits.data() + done * n_vocab, 0,
+                            n * n_vocab * sizeof(float));
+    done += n;
+  }
+  return logits;
+}
+
+std::vector<float> Engine::decode(std::span<const DecodeInput> inputs) {
+  std::set<const Sequence*> seen;
+  std::vector<kernels::Slice> slices;
+  std::vector<Token> tokens;
+  std::vector<int32_t> positions;
+  for (const DecodeInput& input : inputs) {
+    check_sequence(*input.sequence, 1, seen);
+    check_token(input.token, model_.hyper().n_vocab);
+    slices.push_back({.cache = &input.sequence->cache,
+                      .first_token = static_cast<int>(slices.size()),
+                      .n_tokens = 1,
+                      .first_pos = input.sequence->positions_fed,
+                      .is_prompt = false});
+    tokens.push_back(input.token);
+    positions.push_back(input.sequence->positions_fed);
+  }
+  if (inputs.empty()) {
+    return {};
+  }
+  const int n_layers = model_.hyper().n_layers;
+  step_.set_slices(slices);
+  StepGraph& graph = graphs_.get({.first_layer = 0,
+                                  .n_layers = n_layers,
+                                  .n_tokens = static_cast<int>(inputs.size()),
+                                  .has_logits = true});
+  set_input(graph.positions, positions.data());
+  set_input(graph.tokens, tokens.data());
+  compute(graph);
+  std::vector<float> logits(inputs.size() * static_cast<size_t>(model_.hyper().n_vocab));
+  ggml_backend_tensor_get(graph.output, logits.data(), 0, logits.size() * sizeof(float));
+  for (const DecodeInput& input : inputs) {
+    Sequence& sequence = *input.sequence;
+    ++sequence.positions_fed;
+    sequence.cache.record_peak();
+    if (policy::is_due(sequence.policy, sequence.cache.longest())) {
+      evict(sequence, 0, n_layers, parallel_);
+    }
+  }
+  return logits;
+}
+
+void Engine::compute(StepGraph& graph) {
+  backend_.compute(graph.graph);
+  peak_.compute_bytes = std::max(peak_.compute_bytes, graphs_.buffer_bytes());
+  peak_.scratch_bytes = std::max(peak_.scratch_bytes, step_.scratch_bytes());
+}
+
+Engine::Footprint Engine::footprint(int n_tokens, PrefillOrder order) {
+  const int n_layers = model_.hyper().n_layers;
+  const int rows = padded(std::min(n_tokens, options_.n_batch));
+  const bool is_layer_major = order == PrefillOrder::kLayerMajor;
+  const size_t layers = graphs_.measure({.first_layer = 0,
+                                         .n_layers = is_layer_major ? 1 : n_layers,
+                                         .n_tokens = rows,
+                                         .has_logits = false});
+  const size_t output = graphs_.measure(
+      {.first_layer = n_layers, .n_layers = 0, .n_tokens = kMinPromptRows, .has_logits = true});
+  const size_t decode =
+      graphs_.measure({.first_layer = 0, .n_layers = n_layers, .n_tokens = 1, .has_logits = true});
+  return {.compute_bytes = std::max({layers, output, decode}),
+          .scratch_bytes = step_.measure_scratch(n_tokens),
+          .residual_bytes = is_layer_major
+                                ? static_cast<size_t>(n_tokens) *
+                                      static_cast<size_t>(model_.hyper().n_embd) * sizeof(float)
+                                : 0};
+}
+
+}  // namespace winnow::engine

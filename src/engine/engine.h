@@ -1,0 +1,118 @@
+// Runs a model over sequences: prompts in one of two orders, then generated tokens, evicting in between.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "engine/sequence.h"
+#include "engine/step_graph.h"
+#include "kernels/cache_ops.h"
+#include "kernels/cpu_backend.h"
+#include "kernels/parallel.h"
+#include "model/model.h"
+
+namespace winnow::engine {
+
+using model::Token;
+
+// Two loop nests over the same graphs; both give the same bits while nothing is evicted.
+enum class PrefillOrder {
+  kChunkMajor,  // a chunk of tokens passes all layers, then the next chunk
+  kLayerMajor,  // all chunks pass layer 0, layer 0 is evicted, then layer 1, …: the prompt's attention is exact
+};
+
+const char* prefill_order_name(PrefillOrder order);
+// "chunk-major", "layer-major", or "auto" for none; throws invalid_argument with the list.
+std::optional<PrefillOrder> parse_prefill_order(std::string_view name);
+
+// When the rows of a prompt are cut to the budget.
+enum class PromptEviction {
+  kAfter,     // once the whole prompt has attended
+  kPerChunk,  // after every chunk: memory never exceeds budget + chunk, but later chunks see less
+  kNever,
+};
+
+enum class WantedLogits { kNone, kLast, kAll };
+
+struct Feed {
+  Sequence* sequence;
+  std::span<const Token> tokens;
+  WantedLogits logits = WantedLogits::kLast;
+};
+
+struct FeedOptions {
+  PrefillOrder order = PrefillOrder::kChunkMajor;
+  PromptEviction eviction = PromptEviction::kAfter;
+  std::function<void(double)> progress;       // the fraction done, now and then; may be empty
+  const std::atomic<bool>* cancel = nullptr;  // checked between graphs
+};
+
+struct DecodeInput {
+  Sequence* sequence;
+  Token token;
+};
+
+struct EngineOptions {
+  int n_threads = 1;
+  int n_batch = 512;  // most prompt tokens in one graph
+};
+
+class Engine {
+ public:
+  // `model` must outlive the engine.
+  Engine(const model::Model& model, const EngineOptions& options);
+
+  // Feeds each sequence's tokens after what it has; the sequences differ, the lengths may. Returns for each feed the
+  // logits it wants, [n_wanted, n_vocab]. Throws invalid_argument (no tokens, a token beyond the vocabulary, no room in
+  // a cache, layer-major with per-chunk eviction, a sequence that is not usable), resource_exhausted, or cancelled, after
+  // which the sequences are unusable.
+  std::vector<std::vector<float>> feed(std::span<const Feed> feeds, const FeedOptions& options);
+
+  // One generated token for each of different sequences; returns logits [n_inputs, n_vocab]. Then evicts where the
+  // policy's schedule says so. Throws like feed.
+  std::vector<float> decode(std::span<const DecodeInput> inputs);
+
+  // What a feed of so many tokens will take: the graphs' buffer, attention scratch, and the residual stream.
+  struct Footprint {
+    size_t compute_bytes;
+    size_t scratch_bytes;
+    size_t residual_bytes;
+  };
+  Footprint footprint(int n_tokens, PrefillOrder order);
+  Footprint peak_footprint() const { return peak_; }
+
+  const model::Model& model() const { return model_; }
+  const EngineOptions& options() const { return options_; }
+
+ private:
+  // A piece of a feed that goes through a graph at once.
+  struct Chunk {
+    std::vector<kernels::Slice> slices;
+    std::vector<Sequence*> sequences;  // of the slices
+    std::vector<Token> tokens;         // padded
+    std::vector<int32_t> positions;    // padded
+    int n_tokens = 0;                  // without padding
+  };
+  struct Prompt;  // a feed under way
+
+  std::vector<Chunk> cut_into_chunks(std::span<const Feed> feeds) const;
+  void feed_chunk_major(Prompt& prompt);
+  void feed_layer_major(Prompt& prompt);
+  void run_layers(const Chunk& chunk, int first_layer, int n_layers, float* residual);
+  std::vector<float> run_output(std::span<const float> residual);
+  void compute(StepGraph& graph);
+
+  const model::Model& model_;
+  EngineOptions options_;
+  kernels::CpuBackend backend_;
+  kernels::ParallelFor parallel_;
+  kernels::StepContext step_;
+  StepGraphs graphs_;
+  Footprint peak_{};
+};
+
+}  // namespace winnow::engine

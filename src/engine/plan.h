@@ -1,0 +1,64 @@
+// What a run will take, before any of it is taken.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cache/cache.h"
+#include "engine/engine.h"
+#include "policy/policy.h"
+
+namespace winnow::engine {
+
+// When a document's rows are cut, seen from the question.
+enum class EvictWhen {
+  kAfterPrompt,     // the question has been read: methods may know it
+  kBeforeQuestion,  // the document alone: what a cache for many questions is made of
+  kPerChunk,        // after every chunk of the prompt
+};
+
+EvictWhen parse_evict_when(std::string_view name);  // throws invalid_argument with the list
+const char* evict_when_name(EvictWhen when);
+
+// The prompt's parts, in tokens.
+struct PromptLengths {
+  int before_question = 0;  // template and document: what before-question eviction reads first
+  int document = 0;         // what a budget in percent refers to
+  int total = 0;
+};
+
+struct PlanInput {
+  PromptLengths prompt;
+  int n_predict = 0;  // most tokens that will be generated
+  EvictWhen evict = EvictWhen::kAfterPrompt;
+  PrefillOrder order = PrefillOrder::kChunkMajor;
+  int n_batch = 512;
+};
+
+// Rows are per KV head; bytes are of all layers and heads.
+struct Plan {
+  int budget_rows = 0;  // INT_MAX when unlimited
+  int max_rows = 0;     // the most a head will ever hold
+  int64_t peak_rows = 0;  // the most rows of all layers at once, per KV head (summed over layers)
+  size_t kv_prompt_bytes = 0;  // once the prompt is read and cut
+  size_t kv_peak_bytes = 0;
+  size_t kv_full_bytes = 0;  // what the full cache would hold at the end
+  Engine::Footprint footprint{};
+
+  // Anonymous memory at the peak, beside weights.
+  size_t peak_bytes() const {
+    return kv_peak_bytes + footprint.compute_bytes + footprint.scratch_bytes + footprint.residual_bytes;
+  }
+};
+
+// How a prompt's tokens count towards the budget of `policy`: with or without the question.
+policy::BudgetContext budget_context(const PromptLengths& prompt, bool with_question,
+                                     const cache::CacheShape& shape);
+
+// `shape` without max_rows; `policy` is resolved on the way (a copy of its answer stays in it).
+Plan make_plan(const PlanInput& input, const cache::CacheShape& shape, policy::Policy& policy);
+
+// Throws resource_exhausted when the plan does not fit the memory, the cgroup or the address space that is left.
+void check_fits(const Plan& plan, const cache::CacheShape& shape);
+
+}  // namespace winnow::engine

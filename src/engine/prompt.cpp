@@ -1,0 +1,85 @@
+#include "engine/prompt.h"
+
+#include "base/error.h"
+#include "model/chat_template.h"
+
+namespace winnow::engine {
+namespace {
+
+using model::SpecialText;
+using model::Token;
+
+void append(std::vector<Token>& tokens, const std::vector<Token>& more) {
+  tokens.insert(tokens.end(), more.begin(), more.end());
+}
+
+std::string without_final_newlines(std::string text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) {
+    text.pop_back();
+  }
+  return text;
+}
+
+model::RenderedTurn render(const model::Model& model, const PromptText& text) {
+  if (!text.has_chat_template) {
+    return {};
+  }
+  const std::string in_file = model.vocabulary().chat_template();
+  if (!text.chat_template.empty()) {
+    return model::render_user_turn(text.chat_template);
+  }
+  // A base model has no template, and is continued as it is.
+  return in_file.empty() ? model::RenderedTurn{} : model::render_user_turn(in_file);
+}
+
+}  // namespace
+
+int PromptTokens::size() const {
+  return static_cast<int>(before.size() + document.size() + question.size() + after.size());
+}
+
+std::vector<Token> PromptTokens::up_to_question() const {
+  std::vector<Token> tokens = before;
+  append(tokens, document);
+  return tokens;
+}
+
+std::vector<Token> PromptTokens::from_question() const {
+  std::vector<Token> tokens = question;
+  append(tokens, after);
+  return tokens;
+}
+
+std::vector<Token> PromptTokens::all() const {
+  std::vector<Token> tokens = up_to_question();
+  append(tokens, from_question());
+  return tokens;
+}
+
+PromptTokens tokenize_prompt(const model::Model& model, const PromptText& text) {
+  const std::string document = without_final_newlines(text.document.value_or(""));
+  const std::string question = text.question.value_or("");
+  if (document.empty() && question.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "the prompt is empty; give a question (-p), a document (-f) or both");
+  }
+  const model::Vocabulary& vocabulary = model.vocabulary();
+  const model::RenderedTurn turn = render(model, text);
+  PromptTokens tokens;
+  if (vocabulary.adds_bos()) {
+    tokens.before.push_back(vocabulary.bos());
+  }
+  append(tokens.before, vocabulary.tokenize(turn.before, SpecialText::kParse));
+  if (document.empty()) {
+    tokens.document = vocabulary.tokenize(question, SpecialText::kPlain);
+  } else {
+    tokens.document = vocabulary.tokenize(document, SpecialText::kPlain);
+    if (!question.empty()) {
+      tokens.question = vocabulary.tokenize("\n\n" + question, SpecialText::kPlain);
+    }
+  }
+  tokens.after = vocabulary.tokenize(turn.after, SpecialText::kParse);
+  return tokens;
+}
+
+}  // namespace winnow::engine

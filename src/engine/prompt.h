@@ -1,0 +1,38 @@
+// What is fed: a chat turn's pieces as tokens.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/model.h"
+
+namespace winnow::engine {
+
+// The turn is document, blank line, question, inside a chat template. The pieces are tokenised apart, so that a document's
+// tokens do not depend on the question.
+struct PromptText {
+  std::optional<std::string> document;
+  std::optional<std::string> question;
+  bool has_chat_template = true;
+  std::string chat_template;  // a name or a template's text; empty: the one in the model file
+};
+
+struct PromptTokens {
+  std::vector<model::Token> before;    // beginning-of-text token and the template up to the user's text
+  std::vector<model::Token> document;  // what a budget in percent refers to
+  std::vector<model::Token> question;  // with the blank line before it; empty when there is only one of the two
+  std::vector<model::Token> after;     // the template from the end of the user's text to the start of the answer
+
+  int size() const;
+  std::vector<model::Token> all() const;
+  // The part that before-question eviction reads first.
+  std::vector<model::Token> up_to_question() const;
+  std::vector<model::Token> from_question() const;
+};
+
+// Throws invalid_argument when neither text is there or both are empty, bad_data for text that is not UTF-8, unsupported
+// for a template libllama does not know.
+PromptTokens tokenize_prompt(const model::Model& model, const PromptText& text);
+
+}  // namespace winnow::engine

@@ -1,0 +1,99 @@
+#include "engine/step_graph.h"
+
+#include <string>
+
+#include "base/error.h"
+#include "base/memory.h"
+
+namespace winnow::engine {
+namespace {
+
+constexpr size_t kNodesPerLayer = 64;
+constexpr size_t kOtherNodes = 32;
+constexpr size_t kMaxGraphs = 1024;  // a bound on the cache, far above what one model and two chunk sizes need
+
+}  // namespace
+
+StepGraphs::StepGraphs(const model::Model& model, kernels::StepContext& step,
+                       const kernels::CpuBackend& backend)
+    : model_(model),
+      buffer_type_(backend.buffer_type()),
+      allocator_(ggml_gallocr_new(buffer_type_)) {
+  for (int layer = 0; layer < model.hyper().n_layers; ++layer) {
+    ops_.push_back({.step = &step, .layer = layer});
+  }
+}
+
+StepGraph& StepGraphs::get(const GraphShape& shape) {
+  const auto found = graphs_.find(shape);
+  if (found != graphs_.end()) {
+    return found->second;
+  }
+  const size_t bytes_before = buffer_bytes();
+  StepGraph graph = build(shape);
+  if (!ggml_gallocr_alloc_graph(allocator_.get(), graph.graph)) {
+    graphs_.clear();
+    allocator_.reset(ggml_gallocr_new(buffer_type_));
+    throw Error(ErrorCode::kResourceExhausted,
+                "no memory for the compute buffer of " + std::to_string(shape.n_tokens) + " tokens (" +
+                    format_bytes(measure(shape)) + "); a smaller batch (-b) needs less");
+  }
+  // All graphs share one buffer; when it had to grow, those that were placed in the old one are gone.
+  if (buffer_bytes() != bytes_before || graphs_.size() >= kMaxGraphs) {
+    graphs_.clear();
+  }
+  return graphs_.emplace(shape, std::move(graph)).first->second;
+}
+
+size_t StepGraphs::measure(const GraphShape& shape) {
+  const StepGraph graph = build(shape);
+  const ggml_gallocr_ptr trial(ggml_gallocr_new(buffer_type_));
+  size_t bytes = 0;
+  ggml_gallocr_reserve_n_size(trial.get(), graph.graph, nullptr, nullptr, &bytes);
+  return bytes;
+}
+
+size_t StepGraphs::buffer_bytes() const { return ggml_gallocr_get_buffer_size(allocator_.get(), 0); }
+
+StepGraph StepGraphs::build(const GraphShape& shape) {
+  const model::Hyperparameters& hyper = model_.hyper();
+  const size_t n_nodes = kNodesPerLayer * static_cast<size_t>(shape.n_layers) + kOtherNodes;
+  const ggml_init_params params{
+      .mem_size = n_nodes * ggml_tensor_overhead() + ggml_graph_overhead_custom(n_nodes, false),
+      .mem_buffer = nullptr,
+      .no_alloc = true};
+  StepGraph step;
+  step.context.reset(ggml_init(params));
+  ggml_context* const ctx = step.context.get();
+  step.graph = ggml_new_graph_custom(ctx, n_nodes, false);
+  if (shape.n_layers > 0) {
+    step.positions = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, shape.n_tokens);
+    ggml_set_input(step.positions);
+  }
+  const model::GraphBuilder builder{
+      .ctx = ctx, .hyper = hyper, .weights = model_.weights(), .positions = step.positions};
+
+  ggml_tensor* x = nullptr;  // the residual stream [n_embd, n_tokens]
+  if (shape.first_layer == 0 && shape.n_layers > 0) {
+    step.tokens = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, shape.n_tokens);
+    ggml_set_input(step.tokens);
+    x = model::embed(builder, step.tokens);
+  } else {
+    step.residual = ggml_new_tensor_2d(ctx, GGML_TYPE_F32, hyper.n_embd, shape.n_tokens);
+    ggml_set_input(step.residual);
+    x = step.residual;
+  }
+  for (int layer = shape.first_layer; layer < shape.first_layer + shape.n_layers; ++layer) {
+    kernels::LayerOps* const ops = &ops_[static_cast<size_t>(layer)];
+    const model::Projections qkv = model_.family().before_attention(builder, layer, x);
+    ggml_tensor* const appended = kernels::build_append(ctx, ops, qkv.k, qkv.v);
+    ggml_tensor* const attended = kernels::build_attend(ctx, ops, qkv.q, appended);
+    x = model_.family().after_attention(builder, layer, x, attended);
+  }
+  step.output = shape.has_logits ? model::logits(builder, x) : x;
+  ggml_set_output(step.output);
+  ggml_build_forward_expand(step.graph, step.output);
+  return step;
+}
+
+}  // namespace winnow::engine
