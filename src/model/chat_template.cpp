@@ -43,9 +43,11 @@ RenderedTurn render_user_turn(const std::string& chat_template) {
   const size_t marker = rendered.find(kMarker);
   if (marker == std::string::npos) {
     throw Error(ErrorCode::kUnsupported,
-                "the chat template " + quoted(chat_template) +
-                    " is not one that libllama knows; name one with --chat-template NAME (" +
-                    known_templates() + ") or send the text as it is with --no-chat");
+                (chat_template.empty() ? "there is no chat template"
+                                       : "the chat template " + quoted(chat_template) +
+                                             " is not one that libllama knows") +
+                    std::string("; name one with --chat-template NAME (") + known_templates() +
+                    ") or send the text as it is with --no-chat");
   }
   return {.before = rendered.substr(0, marker), .after = rendered.substr(marker + kMarker.size())};
 }

@@ -56,6 +56,8 @@ class Vocabulary {
 
  private:
   std::vector<Token> tokenize_raw(std::string_view text, bool parse_special) const;
+  std::vector<Token> tokenize_continued(std::string_view text, bool parse_special) const;
+  void warn_about_lost_bytes(std::string_view text, const std::vector<Token>& tokens) const;
 
   llama_model* model_ = nullptr;
   std::string path_;
