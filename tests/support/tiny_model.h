@@ -30,7 +30,7 @@ struct TinyModelOptions {
   bool sentencepiece = false;  // a "llama" vocabulary instead of byte-level BPE
   uint64_t seed = 1;
   // Changes keys right before the file is written, to make files that must be refused.
-  std::function<void(gguf_context*)> edit;
+  std::function<void(gguf_context*)> edit = {};
 };
 
 // Returns the path of the file, in a temporary folder that is removed when the process ends. The same

@@ -1,0 +1,252 @@
+// The engine is right: against plain ggml attention and libllama, for every way of cutting a prompt, and evicted =
+// masked through the whole model.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "support/generate.h"
+#include "support/ggml_attention.h"
+#include "support/libllama.h"
+#include "support/models.h"
+#include "support/random_rows.h"
+#include "support/tiny_model.h"
+
+namespace winnow {
+namespace {
+
+using engine::Engine;
+using engine::PrefillOrder;
+using engine::Sequence;
+using model::Model;
+using model::WeightType;
+
+constexpr PrefillOrder kOrders[] = {PrefillOrder::kChunkMajor, PrefillOrder::kLayerMajor};
+
+size_t vocabulary_size(const Model& model) { return static_cast<size_t>(model.hyper().n_vocab); }
+
+// KL of the product's attention from plain ggml attention on the same weights.
+double kl_of_product(const std::string& path, WeightType weights, int n_tokens) {
+  const Model model(path, {.weights = weights, .n_threads = 2});
+  const auto tokens = test::prose_tokens(model, n_tokens);
+  Engine engine(model, {.n_threads = 2, .n_batch = 512});
+  Sequence sequence = test::make_sequence(model);
+  const auto ours = test::feed_all(engine, sequence, tokens);
+  const auto reference = test::ggml_attention_logits(model, tokens, 512, 2);
+  return test::mean_kl(reference, ours, vocabulary_size(model));
+}
+
+void expect_agreement(const std::string& path, int n_tokens) {
+  const double f32 = kl_of_product(path, WeightType::kF32, n_tokens);
+  const double f16 = kl_of_product(path, WeightType::kF16, n_tokens);
+  const double file = kl_of_product(path, WeightType::kFile, n_tokens);
+  const Model model(path, {});
+  const auto tokens = test::prose_tokens(model, n_tokens);
+  const auto off = test::libllama_logits(path, tokens, {.flash_attention = false, .n_threads = 2});
+  const auto on = test::libllama_logits(path, tokens, {.flash_attention = true, .n_threads = 2});
+  const double noise = test::mean_kl(off, on, vocabulary_size(model));
+  std::printf("mean KL over %d tokens: f32 %.2e, f16 %.2e, file %.2e; libllama's flash attention %.2e\n",
+              n_tokens, f32, f16, file, noise);
+  EXPECT_LE(f32, 1e-8);
+  EXPECT_LE(f16, 1e-5);
+  EXPECT_LE(file, 2 * noise);
+}
+
+TEST(Exactness, ProductAttentionAgreesWithPlainAttentionOnSmolLm2) {
+  WINNOW_FIND_MODEL(path, test::kSmolLm2);
+  expect_agreement(path, 400);
+}
+
+TEST(Exactness, ProductAttentionAgreesWithPlainAttentionOnQwen2) {
+  WINNOW_FIND_MODEL(path, test::kQwen2);
+  expect_agreement(path, 200);
+}
+
+// Prompt logits are the same bits for every batch size, order and number of threads.
+void expect_same_bits_however_cut(const std::string& path, std::span<const int> batches, int n_tokens,
+                                  WeightType weights, std::span<const int> threads) {
+  const Model model(path, {.weights = weights, .n_threads = 2});
+  const auto tokens = test::prose_tokens(model, n_tokens);
+  std::vector<float> first;
+  for (const int n_threads : threads) {
+    for (const int n_batch : batches) {
+      Engine engine(model, {.n_threads = n_threads, .n_batch = n_batch});
+      for (const PrefillOrder order : kOrders) {
+        Sequence sequence = test::make_sequence(model, "full", 8192, cache::RowType::kF16);
+        const auto logits = test::feed_all(engine, sequence, tokens, order);
+        if (first.empty()) {
+          first = logits;
+        }
+        EXPECT_TRUE(test::same_bits(first, logits))
+            << "batch " << n_batch << ", " << n_threads << " threads, " << prefill_order_name(order);
+      }
+    }
+  }
+}
+
+TEST(Exactness, PromptLogitsDoNotDependOnHowThePromptIsCut) {
+  constexpr int kThreads[] = {1, 2};
+  for (const ggml_type type : {GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16, GGML_TYPE_Q8_0, GGML_TYPE_Q4_0}) {
+    const std::string path = test::write_tiny_model({.head_dim = 64, .matrix_type = type});
+    constexpr int kBatches[] = {8, 64, 512, 700};
+    expect_same_bits_however_cut(path, kBatches, 700, WeightType::kFile, kThreads);
+  }
+  const std::string path = test::write_tiny_model({.n_layers = 1, .n_ctx_train = 8192});
+  constexpr int kBatches[] = {100, 4999};  // over the first change of block length, at position 4096
+  expect_same_bits_however_cut(path, kBatches, 4999, WeightType::kFile, kThreads);
+}
+
+TEST(Exactness, PromptLogitsDoNotDependOnHowThePromptIsCutOnRealModels) {
+  constexpr int kBatches[] = {8, 64, 512, 300};
+  constexpr int kThreads[] = {1, 2};
+  constexpr int kTwo[] = {2};
+  WINNOW_FIND_MODEL(smol, test::kSmolLm2);
+  expect_same_bits_however_cut(smol, kBatches, 300, WeightType::kFile, kThreads);
+  expect_same_bits_however_cut(smol, kBatches, 300, WeightType::kBf16, kTwo);
+  WINNOW_FIND_MODEL(qwen, test::kQwen2);
+  expect_same_bits_however_cut(qwen, kBatches, 120, WeightType::kFile, kTwo);
+}
+
+TEST(Exactness, LayerMajorWithAOneShotPolicyReadsThePromptAsTheFullCacheDoes) {
+  const auto expect_equal = [](const std::string& path, int n_tokens) {
+    const Model model(path, {});
+    const auto tokens = test::prose_tokens(model, n_tokens);
+    Engine engine(model, {.n_threads = 2, .n_batch = 64});
+    Sequence full = test::make_sequence(model);
+    const auto expected = test::feed_all(engine, full, tokens);
+    for (const char* policy : {"knorm:budget=32", "streaming:budget=32", "random:budget=32",
+                               "knorm:budget=32,keep=high,n_recent=0"}) {
+      Sequence sequence = test::make_sequence(model, policy);
+      EXPECT_TRUE(test::same_bits(
+          expected, test::feed_all(engine, sequence, tokens, PrefillOrder::kLayerMajor)))
+          << policy;
+      for (const auto& head : test::kept_positions(sequence.cache)) {
+        EXPECT_EQ(head.size(), 32U);
+      }
+      EXPECT_FALSE(sequence.evicted_during_prompt);
+    }
+  };
+  expect_equal(test::write_tiny_model(), 300);
+  WINNOW_FIND_MODEL(smol, test::kSmolLm2);
+  expect_equal(smol, 200);
+}
+
+// Two sequences with the same prompt: one loses rows, the other only has them hidden.
+void expect_evicted_equals_masked(const std::string& path, int n_tokens) {
+  const Model model(path, {});
+  const auto tokens = test::prose_tokens(model, n_tokens + 60);
+  const std::span<const int32_t> all(tokens);
+  Engine engine(model, {.n_threads = 2, .n_batch = 128});
+  Sequence evicted = test::make_sequence(model, "full", 8192, cache::RowType::kF16);
+  Sequence masked = test::make_sequence(model, "full", 8192, cache::RowType::kF16);
+  const auto prompt = all.first(static_cast<size_t>(n_tokens));
+  test::feed_all(engine, evicted, prompt);
+  test::feed_all(engine, masked, prompt);
+  std::mt19937 random(7);
+  for (int layer = 0; layer < model.hyper().n_layers; ++layer) {
+    for (int kv_head = 0; kv_head < model.hyper().n_kv_heads; ++kv_head) {
+      const int n_keep = std::uniform_int_distribution<int>(1, n_tokens)(random);
+      const auto slots = test::random_slots(random, n_tokens, n_keep);
+      evicted.cache.keep(layer, kv_head, slots);
+      masked.cache.hide_others(layer, kv_head, slots);
+    }
+  }
+  const auto generated = all.subspan(prompt.size(), 10);
+  EXPECT_TRUE(test::same_bits(test::decode_all(engine, evicted, generated),
+                              test::decode_all(engine, masked, generated)));
+  const auto more = all.subspan(prompt.size() + 10, 50);
+  EXPECT_TRUE(test::same_bits(test::feed_all(engine, evicted, more), test::feed_all(engine, masked, more)));
+}
+
+TEST(Exactness, EvictedEqualsMaskedThroughTheWholeModel) {
+  expect_evicted_equals_masked(test::write_tiny_model(), 700);
+  expect_evicted_equals_masked(test::write_tiny_model({.architecture = "qwen2", .head_dim = 20}), 700);
+  WINNOW_FIND_MODEL(smol, test::kSmolLm2);
+  expect_evicted_equals_masked(smol, 300);
+  WINNOW_FIND_MODEL(qwen, test::kQwen2);
+  expect_evicted_equals_masked(qwen, 100);
+}
+
+TEST(Exactness, ABudgetAboveTheRowsIsTheFullCacheToTheBit) {
+  const Model model(test::write_tiny_model(), {});
+  const auto tokens = test::random_tokens(200, model.hyper().n_vocab);
+  const auto generated = test::random_tokens(20, model.hyper().n_vocab, 2);
+  Engine engine(model, {.n_threads = 2, .n_batch = 64});
+  Sequence full = test::make_sequence(model);
+  const auto prompt_logits = test::feed_all(engine, full, tokens);
+  const auto decode_logits = test::decode_all(engine, full, generated);
+  for (const char* policy : {"knorm:budget=220", "streaming:budget=1000", "random:budget=220"}) {
+    for (const PrefillOrder order : kOrders) {
+      Sequence sequence = test::make_sequence(model, policy);
+      EXPECT_TRUE(test::same_bits(prompt_logits, test::feed_all(engine, sequence, tokens, order)));
+      EXPECT_TRUE(test::same_bits(decode_logits, test::decode_all(engine, sequence, generated)));
+      EXPECT_EQ(sequence.cache.rows_evicted(), 0);
+    }
+  }
+}
+
+TEST(Exactness, DecodeGivesTheSameBitsForAnyNumberOfThreads) {
+  const Model model(test::write_tiny_model({.head_dim = 64}), {});
+  const auto tokens = test::random_tokens(900, model.hyper().n_vocab);
+  const auto generated = test::random_tokens(30, model.hyper().n_vocab, 2);
+  std::vector<float> first;
+  for (const int n_threads : {1, 2, 3}) {
+    Engine engine(model, {.n_threads = n_threads, .n_batch = 512});
+    Sequence sequence = test::make_sequence(model, "knorm:budget=300", 8192, cache::RowType::kF16);
+    test::feed_all(engine, sequence, tokens, PrefillOrder::kLayerMajor);
+    const auto logits = test::decode_all(engine, sequence, generated);
+    if (first.empty()) {
+      first = logits;
+    }
+    EXPECT_TRUE(test::same_bits(first, logits)) << n_threads;
+  }
+}
+
+TEST(Exactness, NeighboursInABatchChangeNothing) {
+  const auto expect_alone_equals_together = [](const std::string& path, WeightType weights, int n_long) {
+    const Model model(path, {.weights = weights, .n_threads = 2});
+    const auto a = test::random_tokens(n_long, model.hyper().n_vocab, 3);
+    const auto b = test::random_tokens(n_long / 3, model.hyper().n_vocab, 4);
+    const char* const policy = "knorm:budget=40";
+    for (const PrefillOrder order : kOrders) {
+      Engine engine(model, {.n_threads = 2, .n_batch = 64});
+      Sequence alone_a = test::make_sequence(model, policy);
+      Sequence alone_b = test::make_sequence(model, policy);
+      const auto logits_a = test::feed_all(engine, alone_a, a, order);
+      const auto logits_b = test::feed_all(engine, alone_b, b, order);
+      Sequence together_a = test::make_sequence(model, policy);
+      Sequence together_b = test::make_sequence(model, policy);
+      const engine::Feed feeds[] = {{&together_a, a, engine::WantedLogits::kAll},
+                                    {&together_b, b, engine::WantedLogits::kAll}};
+      const auto logits = engine.feed(feeds, {.order = order, .progress = {}});
+      EXPECT_TRUE(test::same_bits(logits[0], logits_a));
+      EXPECT_TRUE(test::same_bits(logits[1], logits_b));
+      EXPECT_EQ(test::kept_positions(together_a.cache), test::kept_positions(alone_a.cache));
+      EXPECT_EQ(test::kept_positions(together_b.cache), test::kept_positions(alone_b.cache));
+
+      // Decoding together: two rows are another class of matrix multiply than one, except for types without classes,
+      // so here the weights decide what must be equal.
+      const auto next = test::random_tokens(12, model.hyper().n_vocab, 5);
+      for (const int32_t token : next) {
+        const engine::DecodeInput both[] = {{&together_a, token}, {&together_b, token}};
+        const engine::DecodeInput one_a{&alone_a, token};
+        const engine::DecodeInput one_b{&alone_b, token};
+        const auto rows = engine.decode(both);
+        auto row_a = engine.decode({&one_a, 1});
+        const auto row_b = engine.decode({&one_b, 1});
+        row_a.insert(row_a.end(), row_b.begin(), row_b.end());
+        if (weights == WeightType::kFile) {
+          EXPECT_TRUE(test::same_bits(rows, row_a));
+        }
+      }
+      EXPECT_EQ(test::kept_positions(together_a.cache), test::kept_positions(alone_a.cache));
+      EXPECT_EQ(test::kept_positions(together_b.cache), test::kept_positions(alone_b.cache));
+    }
+  };
+  expect_alone_equals_together(test::write_tiny_model({.matrix_type = GGML_TYPE_Q8_0}), WeightType::kFile, 200);
+  WINNOW_FIND_MODEL(smol, test::kSmolLm2);
+  expect_alone_equals_together(smol, WeightType::kFile, 90);
+}
+
+}  // namespace
+}  // namespace winnow
