@@ -1,0 +1,144 @@
+// Models that winnow cannot compute rightly are refused by name; the others say what they are.
+
+#include "model/model.h"
+
+#include <gtest/gtest.h>
+
+#include "model/expect_error.h"
+#include "support/models.h"
+
+namespace winnow::model {
+namespace {
+
+using test::expect_edit_error;
+using test::TinyModelOptions;
+
+TEST(Model, ReadsItsHyperparameters) {
+  TinyModelOptions options;
+  options.rope_scale = 4.0F;
+  const Model model(test::write_tiny_model(options), {});
+  const Hyperparameters& hyper = model.hyper();
+  EXPECT_EQ(hyper.architecture, "llama");
+  EXPECT_EQ(hyper.n_layers, 2);
+  EXPECT_EQ(hyper.n_embd, 64);
+  EXPECT_EQ(hyper.n_heads, 4);
+  EXPECT_EQ(hyper.n_kv_heads, 2);
+  EXPECT_EQ(hyper.gqa_group_size(), 2);
+  EXPECT_EQ(hyper.head_dim, 16);
+  EXPECT_EQ(hyper.n_rot, 16);
+  EXPECT_EQ(hyper.n_ff, 96);
+  EXPECT_EQ(hyper.n_vocab, model.vocabulary().n_tokens());
+  EXPECT_EQ(hyper.n_ctx_train, 4096);
+  EXPECT_EQ(hyper.rope_freq_base, 20000.0F);
+  EXPECT_EQ(hyper.rope_freq_scale, 0.25F);
+}
+
+TEST(Model, OfSmolLm2IsWhatItsCardSays) {
+  WINNOW_FIND_MODEL(path, test::kSmolLm2);
+  const Model model(path, {});
+  EXPECT_EQ(model.hyper().n_layers, 30);
+  EXPECT_EQ(model.hyper().n_heads, 9);
+  EXPECT_EQ(model.hyper().n_kv_heads, 3);
+  EXPECT_EQ(model.hyper().head_dim, 64);
+  EXPECT_EQ(model.weights().output, model.weights().token_embd);
+}
+
+TEST(Model, NamesTheSupportedArchitectures) {
+  expect_edit_error([](gguf_context* g) { gguf_set_val_str(g, "general.architecture", "mamba"); },
+                    ErrorCode::kUnsupported,
+                    "architecture 'mamba' is not supported (supported: llama, qwen2)");
+}
+
+TEST(Model, NamesMissingKeys) {
+  for (const char* key :
+       {"general.architecture", "llama.block_count", "llama.embedding_length",
+        "llama.attention.head_count", "llama.feed_forward_length", "llama.context_length",
+        "llama.attention.layer_norm_rms_epsilon", "tokenizer.ggml.model"}) {
+    expect_edit_error([key](gguf_context* g) { gguf_remove_key(g, key); }, ErrorCode::kBadData,
+                      "key '" + std::string(key) + "' is missing");
+  }
+}
+
+TEST(Model, RefusesNumbersOutOfRange) {
+  const std::pair<const char*, uint32_t> cases[] = {{"llama.block_count", 0},
+                                                    {"llama.block_count", 513},
+                                                    {"llama.embedding_length", 0},
+                                                    {"llama.attention.head_count", 0},
+                                                    {"llama.attention.head_count_kv", 0},
+                                                    {"llama.feed_forward_length", UINT32_MAX},
+                                                    {"llama.context_length", 0},
+                                                    {"llama.rope.dimension_count", 0},
+                                                    {"llama.attention.key_length", 1 << 20}};
+  for (const auto& [key, value] : cases) {
+    expect_edit_error([&](gguf_context* g) { gguf_set_val_u32(g, key, value); },
+                      ErrorCode::kBadData, "key '" + std::string(key) + "' is ");
+  }
+  expect_edit_error([](gguf_context* g) { gguf_set_val_f32(g, "llama.rope.freq_base", -1.0F); },
+                    ErrorCode::kBadData, "llama.rope.freq_base");
+}
+
+TEST(Model, RefusesNumbersThatDoNotFitTogether) {
+  expect_edit_error(
+      [](gguf_context* g) { gguf_set_val_u32(g, "llama.attention.head_count_kv", 3); },
+      ErrorCode::kBadData, "4 heads cannot share 3 KV heads evenly");
+  expect_edit_error([](gguf_context* g) { gguf_set_val_u32(g, "llama.attention.head_count", 5); },
+                    ErrorCode::kBadData, "cannot be cut into 5 heads");
+  expect_edit_error(
+      [](gguf_context* g) {
+        gguf_set_val_u32(g, "llama.attention.key_length", 15);
+        gguf_set_val_u32(g, "llama.attention.value_length", 15);
+      },
+      ErrorCode::kBadData, "heads of length 15 cannot rotate");
+}
+
+TEST(Model, RefusesVariantsByName) {
+  const std::pair<std::function<void(gguf_context*)>, const char*> cases[] = {
+      {[](gguf_context* g) { gguf_set_val_u32(g, "llama.expert_count", 8); }, "mixture of experts"},
+      {[](gguf_context* g) { gguf_set_val_bool(g, "llama.attention.causal", false); },
+       "not causal"},
+      {[](gguf_context* g) { gguf_set_val_str(g, "llama.rope.scaling.type", "yarn"); },
+       "unsupported: rope scaling 'yarn'"},
+      {[](gguf_context* g) { gguf_set_val_f32(g, "llama.rope.scaling.attn_factor", 1.2F); },
+       "attn_factor' other than 1"},
+      {[](gguf_context* g) { gguf_set_val_u32(g, "llama.attention.value_length", 32); },
+       "keys of length 16 with values of length 32"},
+      {[](gguf_context* g) { gguf_set_val_u32(g, "llama.rope.dimension_count", 8); },
+       "rotation of 8 dimensions of heads of length 16"},
+      {[](gguf_context* g) {
+         const int32_t counts[] = {4, 2};
+         gguf_set_arr_data(g, "llama.attention.head_count", GGUF_TYPE_INT32, counts, 2);
+       },
+       "'llama.attention.head_count' with a value per layer"},
+  };
+  for (const auto& [edit, expected] : cases) {
+    expect_edit_error(edit, ErrorCode::kUnsupported, expected);
+  }
+}
+
+TEST(Model, ReadsTheOldNameOfLinearScaling) {
+  TinyModelOptions options;
+  options.edit = [](gguf_context* g) { gguf_set_val_f32(g, "llama.rope.scale_linear", 8.0F); };
+  EXPECT_EQ(Model(test::write_tiny_model(options), {}).hyper().rope_freq_scale, 0.125F);
+}
+
+TEST(Model, IgnoresAScalingFactorOfTypeNone) {
+  TinyModelOptions options;
+  options.rope_scale = 8.0F;
+  options.edit = [](gguf_context* g) { gguf_set_val_str(g, "llama.rope.scaling.type", "none"); };
+  EXPECT_EQ(Model(test::write_tiny_model(options), {}).hyper().rope_freq_scale, 1.0F);
+}
+
+TEST(Model, RefusesAVocabularyOfAnotherLength) {
+  expect_edit_error(
+      [](gguf_context* g) {
+        const char* tokens[] = {"a", "b"};
+        gguf_set_arr_str(g, "tokenizer.ggml.tokens", tokens, 2);
+        gguf_remove_key(g, "tokenizer.ggml.token_type");
+        gguf_remove_key(g, "tokenizer.ggml.bos_token_id");
+        gguf_remove_key(g, "tokenizer.ggml.eos_token_id");
+      },
+      ErrorCode::kBadData, "has 2 tokens, but there are 289 embeddings");
+}
+
+}  // namespace
+}  // namespace winnow::model

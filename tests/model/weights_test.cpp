@@ -1,0 +1,207 @@
+// Tensors are checked one by one, and expanded weights are the file's weights rounded once.
+
+#include "model/weights.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "base/mapped_file.h"
+#include "ggml-cpp.h"
+#include "model/expect_error.h"
+#include "support/ggml_attention.h"
+#include "support/models.h"
+
+namespace winnow::model {
+namespace {
+
+using test::expect_edit_error;
+using test::expect_load_error;
+using test::TinyModelOptions;
+
+// Adds a tensor of zeros; ggml keeps the bytes until the file is written.
+class ExtraTensor {
+ public:
+  ExtraTensor(const char* name, ggml_type type, int64_t n0, int64_t n1)
+      : ctx_(ggml_init({.mem_size = 1 << 20, .mem_buffer = nullptr, .no_alloc = false})),
+        tensor_(ggml_new_tensor_2d(ctx_.get(), type, n0, n1)) {
+    std::memset(tensor_->data, 0, ggml_nbytes(tensor_));
+    ggml_set_name(tensor_, name);
+  }
+  void add_to(gguf_context* gguf) const { gguf_add_tensor(gguf, tensor_); }
+
+ private:
+  ggml_context_ptr ctx_;
+  ggml_tensor* tensor_;
+};
+
+TEST(Weights, RefusesMissingTensorsByName) {
+  TinyModelOptions options;
+  options.edit = [](gguf_context* g) { gguf_set_val_u32(g, "llama.block_count", 3); };
+  expect_load_error(test::write_tiny_model(options), ErrorCode::kBadData,
+                    "tensor 'blk.2.attn_norm.weight' is missing");
+}
+
+TEST(Weights, RefusesWrongShapes) {
+  expect_edit_error([](gguf_context* g) { gguf_set_val_u32(g, "llama.feed_forward_length", 97); },
+                    ErrorCode::kBadData,
+                    "tensor 'blk.0.ffn_gate.weight' has the shape [64, 96, 1, 1] "
+                    "(expected: [64, 97, 1, 1])");
+}
+
+TEST(Weights, RefusesTypesItCannotMultiplyWith) {
+  const ExtraTensor output("output.weight", GGML_TYPE_I32, 64, 289);
+  expect_edit_error([&](gguf_context* g) { output.add_to(g); }, ErrorCode::kUnsupported,
+                    "tensor 'output.weight' is of type 'i32', which cannot be multiplied with");
+  const ExtraTensor factors("rope_freqs.weight", GGML_TYPE_F16, 8, 1);
+  expect_edit_error([&](gguf_context* g) { factors.add_to(g); }, ErrorCode::kUnsupported,
+                    "tensor 'rope_freqs.weight' is of type 'f16' (supported: 'f32')");
+}
+
+TEST(Weights, RefusesTensorsThatHaveNoPlace) {
+  const ExtraTensor extra("blk.0.attn_q_norm.weight", GGML_TYPE_F32, 16, 1);
+  expect_edit_error([&](gguf_context* g) { extra.add_to(g); }, ErrorCode::kUnsupported,
+                    "tensor 'blk.0.attn_q_norm.weight' has no place in the family 'llama'");
+}
+
+TEST(Weights, RefusesFusedProjectionsByName) {
+  const ExtraTensor fused("blk.0.attn_qkv.weight", GGML_TYPE_F32, 64, 128);
+  expect_edit_error([&](gguf_context* g) { fused.add_to(g); }, ErrorCode::kUnsupported,
+                    "fused query, key and value weights");
+}
+
+TEST(Weights, RefusesQwen2WithoutBiases) {
+  // A llama file under the other name has all tensors but those.
+  TinyModelOptions options;
+  options.edit = [](gguf_context* g) {
+    gguf_set_val_str(g, "general.architecture", "qwen2");
+    for (const char* key :
+         {"block_count", "context_length", "embedding_length", "feed_forward_length",
+          "attention.head_count", "attention.head_count_kv"}) {
+      const int64_t id = gguf_find_key(g, (std::string("llama.") + key).c_str());
+      gguf_set_val_u32(g, (std::string("qwen2.") + key).c_str(), gguf_get_val_u32(g, id));
+    }
+    gguf_set_val_f32(g, "qwen2.attention.layer_norm_rms_epsilon", 1e-6F);
+  };
+  expect_load_error(test::write_tiny_model(options), ErrorCode::kBadData,
+                    "tensor 'blk.0.attn_q.bias' is missing");
+}
+
+TEST(WeightType, ReadsItsNamesAndRefusesOthers) {
+  for (const char* name : {"file", "f16", "bf16", "f32"}) {
+    EXPECT_STREQ(weight_type_name(parse_weight_type(name)), name);
+  }
+  try {
+    parse_weight_type("f8");
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_STREQ(error.what(), "unknown weight type 'f8' (allowed: file, f16, bf16, f32)");
+  }
+}
+
+std::vector<float> floats_of(const ggml_tensor* tensor) {
+  std::vector<float> values(static_cast<size_t>(ggml_nelements(tensor)));
+  if (tensor->type == GGML_TYPE_F32) {
+    std::memcpy(values.data(), tensor->data, ggml_nbytes(tensor));
+  } else {
+    ggml_get_type_traits(tensor->type)
+        ->to_float(tensor->data, values.data(), ggml_nelements(tensor));
+  }
+  return values;
+}
+
+TEST(Weights, AreReadInPlaceUnlessTheyAreExpanded) {
+  TinyModelOptions options;
+  options.matrix_type = GGML_TYPE_Q8_0;
+  const Model model(test::write_tiny_model(options), {});
+  EXPECT_EQ(model.weights().expanded_bytes(), 0U);
+  EXPECT_GT(model.weights().mapped_bytes(), 0U);
+  const auto* data = static_cast<const std::byte*>(model.weights().token_embd->data);
+  const std::span<const std::byte> file = model.file().file().bytes();
+  EXPECT_TRUE(data >= file.data() && data < file.data() + file.size());
+}
+
+TEST(Weights, ExpandToTheFilesValuesRoundedOnce) {
+  TinyModelOptions options;
+  options.matrix_type = GGML_TYPE_Q4_1;
+  options.tied = false;
+  const std::string path = test::write_tiny_model(options);
+  const Model stored(path, {});
+  const std::pair<WeightType, float> roundings[] = {
+      {WeightType::kF32, 0.0F}, {WeightType::kF16, 0x1p-11F}, {WeightType::kBf16, 0x1p-8F}};
+  for (const auto& [type, rounding] : roundings) {
+    const Model model(path, {.weights = type, .n_threads = 2});
+    EXPECT_EQ(model.weights().expanded_bytes(), expansion_bytes(model.file(), type));
+    const std::pair<ggml_tensor*, ggml_tensor*> pairs[] = {
+        {stored.weights().token_embd, model.weights().token_embd},
+        {stored.weights().output, model.weights().output},
+        {stored.weights().layers[1].wk, model.weights().layers[1].wk},
+        {stored.weights().layers[1].ffn_down, model.weights().layers[1].ffn_down}};
+    for (const auto& [from, to] : pairs) {
+      const std::vector<float> expected = floats_of(from);
+      const std::vector<float> values = floats_of(to);
+      ASSERT_EQ(values.size(), expected.size());
+      for (size_t i = 0; i < values.size(); ++i) {
+        ASSERT_LE(std::abs(values[i] - expected[i]), std::abs(expected[i]) * rounding + 1e-7F)
+            << weight_type_name(type) << " " << from->name << "[" << i << "]";
+      }
+    }
+    EXPECT_EQ(model.weights().output_norm->type, GGML_TYPE_F32);
+  }
+}
+
+TEST(Weights, ExpandTheSameForAnyNumberOfThreads) {
+  TinyModelOptions options;
+  options.matrix_type = GGML_TYPE_Q8_0;
+  const std::string path = test::write_tiny_model(options);
+  const Model one(path, {.weights = WeightType::kF16, .n_threads = 1});
+  const Model three(path, {.weights = WeightType::kF16, .n_threads = 3});
+  for (size_t layer = 0; layer < one.weights().layers.size(); ++layer) {
+    EXPECT_EQ(floats_of(one.weights().layers[layer].ffn_up),
+              floats_of(three.weights().layers[layer].ffn_up));
+  }
+}
+
+TEST(Weights, KeepWhatHasTheTypeAlready) {
+  TinyModelOptions options;
+  options.matrix_type = GGML_TYPE_F16;
+  const Model model(test::write_tiny_model(options), {.weights = WeightType::kF16});
+  EXPECT_EQ(model.weights().expanded_bytes(), 0U);
+}
+
+TEST(Weights, ExpandedToF32GiveNearlyTheSameLogits) {
+  TinyModelOptions options;
+  options.matrix_type = GGML_TYPE_F16;
+  const std::string path = test::write_tiny_model(options);
+  const Model stored(path, {});
+  const Model expanded(path, {.weights = WeightType::kF32, .n_threads = 2});
+  const std::vector<Token> tokens =
+      stored.vocabulary().tokenize("the word and the other", SpecialText::kPlain);
+  const std::vector<float> expected = test::ggml_attention_logits(stored, tokens, 64, 1);
+  const std::vector<float> logits = test::ggml_attention_logits(expanded, tokens, 64, 1);
+  for (size_t i = 0; i < logits.size(); ++i) {
+    ASSERT_NEAR(logits[i], expected[i], 0.02);  // f16 products round the activations too
+  }
+}
+
+TEST(Weights, WarnWhenF16IsTooSmall) {
+  const std::string path = test::write_tiny_model();
+  // One weight of the file is made larger than f16 can say.
+  const GgufFile file(path);
+  const auto offset = static_cast<const char*>(file.find_tensor("blk.0.ffn_up.weight")->data) -
+                      reinterpret_cast<const char*>(file.file().bytes().data());
+  std::string bytes = read_text_file(path);
+  const float large = 1e6F;
+  std::memcpy(bytes.data() + offset, &large, sizeof large);
+  const std::string large_path = test::temporary_path("large.gguf");
+  write_file_atomically(large_path, bytes);
+  testing::internal::CaptureStderr();
+  const Model model(large_path, {.weights = WeightType::kF16});
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("1 weights are too large for f16"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace winnow::model
