@@ -24,13 +24,19 @@ constexpr std::array<CodeRow, 8> kCodes{{
     {"internal", 1},
 }};
 
-const CodeRow& row(ErrorCode code) { return kCodes.at(static_cast<size_t>(code)); }
+const CodeRow& row(ErrorCode code) {
+  return kCodes.at(static_cast<size_t>(code));
+}
 
 }  // namespace
 
-const char* error_code_name(ErrorCode code) { return row(code).name; }
+const char* error_code_name(ErrorCode code) {
+  return row(code).name;
+}
 
-int exit_status(ErrorCode code) { return row(code).exit_status; }
+int exit_status(ErrorCode code) {
+  return row(code).exit_status;
+}
 
 void check_failed(const char* expression, const std::string& values, const char* file, int line) {
   std::fprintf(stderr, "winnow: internal fault: %s failed%s%s at %s:%d\n", expression,

@@ -39,9 +39,9 @@ class Error : public std::runtime_error {
 }  // namespace winnow
 
 // For what winnow itself must guarantee. Never used on input.
-#define WINNOW_CHECK(condition)                                       \
-  do {                                                                \
-    if (!(condition)) {                                               \
-      ::winnow::check_failed(#condition, {}, __FILE__, __LINE__);     \
-    }                                                                 \
+#define WINNOW_CHECK(condition)                                   \
+  do {                                                            \
+    if (!(condition)) {                                           \
+      ::winnow::check_failed(#condition, {}, __FILE__, __LINE__); \
+    }                                                             \
   } while (false)

@@ -16,9 +16,17 @@ void print(LogLevel level, const char* prefix, const std::string& message) {
 
 }  // namespace
 
-void set_log_level(LogLevel level) { current_level = level; }
-void log_warning(const std::string& message) { print(LogLevel::kWarning, "warning: ", message); }
-void log_info(const std::string& message) { print(LogLevel::kInfo, "", message); }
-void log_debug(const std::string& message) { print(LogLevel::kDebug, "debug: ", message); }
+void set_log_level(LogLevel level) {
+  current_level = level;
+}
+void log_warning(const std::string& message) {
+  print(LogLevel::kWarning, "warning: ", message);
+}
+void log_info(const std::string& message) {
+  print(LogLevel::kInfo, "", message);
+}
+void log_debug(const std::string& message) {
+  print(LogLevel::kDebug, "debug: ", message);
+}
 
 }  // namespace winnow

@@ -20,7 +20,8 @@ namespace {
 // Throws what is wrong with a path that cannot be read as a file.
 [[noreturn]] void throw_errno(const std::string& path, const char* action) {
   const int code = errno;
-  const std::string message = std::string("cannot ") + action + " '" + path + "': " + std::strerror(code);
+  const std::string message =
+      std::string("cannot ") + action + " '" + path + "': " + std::strerror(code);
   throw Error(code == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, message);
 }
 
@@ -60,9 +61,9 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
   size_ = static_cast<size_t>(status.st_size);
   void* const mapping = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (mapping == MAP_FAILED) {
-    throw Error(errno == ENOMEM ? ErrorCode::kResourceExhausted : ErrorCode::kIo,
-                "cannot map '" + path + "' (" + std::to_string(size_) +
-                    " bytes): " + std::strerror(errno));
+    throw Error(
+        errno == ENOMEM ? ErrorCode::kResourceExhausted : ErrorCode::kIo,
+        "cannot map '" + path + "' (" + std::to_string(size_) + " bytes): " + std::strerror(errno));
   }
   data_ = static_cast<const std::byte*>(mapping);
 }

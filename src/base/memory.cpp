@@ -64,9 +64,9 @@ size_t cgroup_room() {
     const std::string root = is_v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
     std::string path = line.substr(path_start + 1);
     while (true) {
-      room = std::min(room, is_v2 ? cgroup_room(root + path, "memory.max", "memory.current")
-                                  : cgroup_room(root + path, "memory.limit_in_bytes",
-                                                "memory.usage_in_bytes"));
+      room = std::min(
+          room, is_v2 ? cgroup_room(root + path, "memory.max", "memory.current")
+                      : cgroup_room(root + path, "memory.limit_in_bytes", "memory.usage_in_bytes"));
       const size_t slash = path.rfind('/');
       if (path.empty() || slash == std::string::npos) {
         break;

@@ -16,7 +16,9 @@ size_t value_bytes(const CacheShape& shape) {
   return static_cast<size_t>(shape.head_dim) * element_bytes(shape.value_type);
 }
 
-size_t score_bytes(const CacheShape& shape) { return shape.stores_scores ? sizeof(float) : 0; }
+size_t score_bytes(const CacheShape& shape) {
+  return shape.stores_scores ? sizeof(float) : 0;
+}
 
 // The size of one head's four arrays, each starting on a page of its own so that it can be given back alone.
 size_t head_stride(const CacheShape& shape) {
@@ -95,7 +97,8 @@ HeadRows Cache::rows(int layer, int kv_head) const {
   return {.keys = data + range.keys,
           .values = data + range.values,
           .positions = reinterpret_cast<const int32_t*>(data + range.positions),
-          .scores = shape_.stores_scores ? reinterpret_cast<const float*>(data + range.scores) : nullptr,
+          .scores =
+              shape_.stores_scores ? reinterpret_cast<const float*>(data + range.scores) : nullptr,
           .hidden = state.hidden.empty() ? nullptr : state.hidden.data(),
           .n = state.n_cached,
           .head_dim = shape_.head_dim,
@@ -121,8 +124,8 @@ Cache::Target Cache::reserve(int layer, int kv_head, int n_rows) {
   return {.keys = data + range.keys + next * key_bytes(shape_),
           .values = data + range.values + next * value_bytes(shape_),
           .positions = reinterpret_cast<int32_t*>(data + range.positions) + next,
-          .scores =
-              shape_.stores_scores ? reinterpret_cast<float*>(data + range.scores) + next : nullptr};
+          .scores = shape_.stores_scores ? reinterpret_cast<float*>(data + range.scores) + next
+                                         : nullptr};
 }
 
 void Cache::commit(int layer, int kv_head, int n_rows, const AppendCounts& counts) {
@@ -190,13 +193,16 @@ size_t Cache::committed_bytes() const {
   size_t bytes = 0;
   for (const Head& state : heads_) {
     const auto rows = static_cast<size_t>(state.n_touched);
-    bytes += round_up_to_page(rows * key_bytes(shape_)) + round_up_to_page(rows * value_bytes(shape_)) +
-             round_up_to_page(rows * sizeof(int32_t)) + round_up_to_page(rows * score_bytes(shape_));
+    bytes +=
+        round_up_to_page(rows * key_bytes(shape_)) + round_up_to_page(rows * value_bytes(shape_)) +
+        round_up_to_page(rows * sizeof(int32_t)) + round_up_to_page(rows * score_bytes(shape_));
   }
   return bytes;
 }
 
-void Cache::record_peak() { peak_bytes_ = std::max(peak_bytes_, now_bytes()); }
+void Cache::record_peak() {
+  peak_bytes_ = std::max(peak_bytes_, now_bytes());
+}
 
 int64_t Cache::rows_evicted() const {
   int64_t rows = 0;

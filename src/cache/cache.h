@@ -17,7 +17,7 @@ struct CacheShape {
   int head_dim = 0;
   RowType key_type = RowType::kF16;
   RowType value_type = RowType::kF16;
-  int max_rows = 0;           // rows a head may ever hold at once
+  int max_rows = 0;            // rows a head may ever hold at once
   bool stores_scores = false;  // keep a static score beside each row
 
   // Bytes of one row: key, value, position and (where stored) score.
@@ -47,8 +47,8 @@ class Cache {
   Target reserve(int layer, int kv_head, int n_rows);
   // Makes `n_rows` rows written at the target part of the head.
   struct AppendCounts {
-    int64_t saturated = 0;         // finite elements beyond the row type, stored as its largest value
-    int64_t nonfinite_keys = 0;    // key elements that were infinite or not a number
+    int64_t saturated = 0;       // finite elements beyond the row type, stored as its largest value
+    int64_t nonfinite_keys = 0;  // key elements that were infinite or not a number
     int64_t nonfinite_values = 0;  // the same for values
   };
   void commit(int layer, int kv_head, int n_rows, const AppendCounts& counts);

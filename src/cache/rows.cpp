@@ -28,8 +28,12 @@ RowType parse_row_type(std::string_view name) {
               "cache type '" + std::string(name) + "' is not known (f32, f16, bf16)");
 }
 
-const char* row_type_name(RowType type) { return kTypes.at(static_cast<size_t>(type)).name; }
+const char* row_type_name(RowType type) {
+  return kTypes.at(static_cast<size_t>(type)).name;
+}
 
-size_t element_bytes(RowType type) { return kTypes.at(static_cast<size_t>(type)).element_bytes; }
+size_t element_bytes(RowType type) {
+  return kTypes.at(static_cast<size_t>(type)).element_bytes;
+}
 
 }  // namespace winnow::cache

@@ -22,8 +22,8 @@ struct HeadRows {
   const std::byte* keys;     // [n, head_dim] of key_type
   const std::byte* values;   // [n, head_dim] of value_type
   const int32_t* positions;  // [n], ascending
-  const float* scores;       // [n] static scores written at append, or null when the policy needs none
-  const uint8_t* hidden;     // [n] 1 = attention does not see the row, or null when none is hidden
+  const float* scores;    // [n] static scores written at append, or null when the policy needs none
+  const uint8_t* hidden;  // [n] 1 = attention does not see the row, or null when none is hidden
   int n;
   int head_dim;
   RowType key_type;

@@ -18,16 +18,18 @@ size_t page_bytes() {
   return bytes;
 }
 
-size_t round_up_to_page(size_t bytes) { return (bytes + page_bytes() - 1) / page_bytes() * page_bytes(); }
+size_t round_up_to_page(size_t bytes) {
+  return (bytes + page_bytes() - 1) / page_bytes() * page_bytes();
+}
 
 Storage::Storage(size_t bytes) : size_(round_up_to_page(bytes)) {
   // NORESERVE: ranges are sized for the longest a head may grow, and most of that is never touched.
   void* const mapping = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping == MAP_FAILED) {
-    throw Error(ErrorCode::kResourceExhausted, "cannot reserve " + format_bytes(size_) +
-                                                   " of address space for the cache: " +
-                                                   std::strerror(errno));
+    throw Error(ErrorCode::kResourceExhausted,
+                "cannot reserve " + format_bytes(size_) +
+                    " of address space for the cache: " + std::strerror(errno));
   }
   data_ = static_cast<std::byte*>(mapping);
   // A huge page would make 2 MiB resident for the first row of every range.

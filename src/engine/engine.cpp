@@ -21,15 +21,17 @@ constexpr int kMinPromptRows = 8;
 // Rows of the output matrix in one graph.
 constexpr int kOutputRows = 64;
 
-int padded(int n_tokens) { return std::max(n_tokens, kMinPromptRows); }
+int padded(int n_tokens) {
+  return std::max(n_tokens, kMinPromptRows);
+}
 
 void check_sequence(const Sequence& sequence, int n_new, std::set<const Sequence*>& seen) {
+  if (!seen.insert(&sequence).second) {
+    throw Error(ErrorCode::kInvalidArgument, "the same sequence appears twice in one batch");
+  }
   if (!sequence.is_usable) {
     throw Error(ErrorCode::kInvalidArgument,
                 "the sequence cannot be used: an earlier prompt was cancelled or failed half-way");
-  }
-  if (!seen.insert(&sequence).second) {
-    throw Error(ErrorCode::kInvalidArgument, "the same sequence appears twice in one batch");
   }
   const cache::CacheShape& shape = sequence.cache.shape();
   for (int layer = 0; layer < shape.n_layers; ++layer) {
@@ -72,8 +74,8 @@ std::optional<PrefillOrder> parse_prefill_order(std::string_view name) {
   if (name == "auto") {
     return std::nullopt;
   }
-  throw Error(ErrorCode::kInvalidArgument,
-              "--prefill '" + std::string(name) + "' is not known (auto, layer-major, chunk-major)");
+  throw Error(ErrorCode::kInvalidArgument, "--prefill '" + std::string(name) +
+                                               "' is not known (auto, layer-major, chunk-major)");
 }
 
 // The logits wanted of a feed are taken from `residual` rows after the last layer.
@@ -138,23 +140,27 @@ Engine::Engine(const model::Model& model, const EngineOptions& options)
   }
 }
 
-std::vector<std::vector<float>> Engine::feed(std::span<const Feed> feeds, const FeedOptions& options) {
+std::vector<std::vector<float>> Engine::feed(std::span<const Feed> feeds,
+                                             const FeedOptions& options) {
   std::set<const Sequence*> seen;
   for (const Feed& feed : feeds) {
     if (feed.tokens.empty()) {
       throw Error(ErrorCode::kInvalidArgument, "there are no tokens to feed");
     }
-    const bool is_cut = options.eviction == PromptEviction::kPerChunk && !feed.sequence->policy.is_unlimited();
-    check_sequence(*feed.sequence,
-                   std::min(static_cast<int>(feed.tokens.size()), is_cut ? options_.n_batch : INT32_MAX),
-                   seen);
+    const bool is_cut =
+        options.eviction == PromptEviction::kPerChunk && !feed.sequence->policy.is_unlimited();
+    check_sequence(
+        *feed.sequence,
+        std::min(static_cast<int>(feed.tokens.size()), is_cut ? options_.n_batch : INT32_MAX),
+        seen);
     for (const Token token : feed.tokens) {
       check_token(token, model_.hyper().n_vocab);
     }
   }
   if (options.eviction == PromptEviction::kPerChunk && options.order == PrefillOrder::kLayerMajor) {
     throw Error(ErrorCode::kInvalidArgument,
-                "eviction after every chunk needs the chunk-major order, since all layers must have seen a chunk");
+                "eviction after every chunk needs the chunk-major order, since all layers must "
+                "have seen a chunk");
   }
   Prompt prompt{.feeds = feeds,
                 .options = options,
@@ -226,7 +232,8 @@ void Engine::feed_chunk_major(Prompt& prompt) {
         const int64_t before = sequence->cache.rows_evicted();
         evict(*sequence, 0, n_layers, parallel_);
         const bool is_last_chunk = &chunk == &prompt.chunks.back();
-        sequence->evicted_during_prompt |= !is_last_chunk && sequence->cache.rows_evicted() > before;
+        sequence->evicted_during_prompt |=
+            !is_last_chunk && sequence->cache.rows_evicted() > before;
       }
     }
     prompt.step_done();
@@ -251,7 +258,8 @@ void Engine::feed_layer_major(Prompt& prompt) {
     residual.resize(n_rows * n_embd);
   } catch (const std::bad_alloc&) {
     throw Error(ErrorCode::kResourceExhausted, "no memory for the residual stream (" +
-                                                   format_bytes(n_rows * n_embd * sizeof(float)) + ")");
+                                                   format_bytes(n_rows * n_embd * sizeof(float)) +
+                                                   ")");
   }
   peak_.residual_bytes = std::max(peak_.residual_bytes, residual.size() * sizeof(float));
   for (int layer = 0; layer < n_layers; ++layer) {

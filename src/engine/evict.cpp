@@ -30,7 +30,8 @@ void evict(Sequence& sequence, int first_layer, int n_layers, kernels::ParallelF
     sequence.cache.keep(first_layer + item / n_kv_heads, item % n_kv_heads,
                         kept[static_cast<size_t>(item)]);
   });
-  const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
+  const std::chrono::duration<double, std::milli> elapsed =
+      std::chrono::steady_clock::now() - start;
   ++sequence.evictions.count;
   sequence.evictions.ms += elapsed.count();
 }

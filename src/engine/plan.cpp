@@ -60,7 +60,9 @@ class RowCount {
   int64_t peak_ = 0;
 };
 
-int64_t saturating_add(int64_t a, int64_t b) { return std::min<int64_t>(a + b, INT_MAX); }
+int64_t saturating_add(int64_t a, int64_t b) {
+  return std::min<int64_t>(a + b, INT_MAX);
+}
 
 }  // namespace
 
@@ -70,11 +72,14 @@ EvictWhen parse_evict_when(std::string_view name) {
       return static_cast<EvictWhen>(i);
     }
   }
-  throw Error(ErrorCode::kInvalidArgument, "--evict '" + std::string(name) +
-                                               "' is not known (after-prompt, before-question, per-chunk)");
+  throw Error(ErrorCode::kInvalidArgument,
+              "--evict '" + std::string(name) +
+                  "' is not known (after-prompt, before-question, per-chunk)");
 }
 
-const char* evict_when_name(EvictWhen when) { return kEvictNames.at(static_cast<size_t>(when)); }
+const char* evict_when_name(EvictWhen when) {
+  return kEvictNames.at(static_cast<size_t>(when));
+}
 
 policy::BudgetContext budget_context(const PromptLengths& prompt, bool with_question,
                                      const cache::CacheShape& shape) {
@@ -121,15 +126,16 @@ void check_fits(const Plan& plan, const cache::CacheShape& shape) {
                 "the run needs " + format_bytes(plan.peak_bytes()) + " at its peak (cache " +
                     format_bytes(plan.kv_peak_bytes) + ", residual stream " +
                     format_bytes(plan.footprint.residual_bytes) + ", computing " +
-                    format_bytes(plan.footprint.compute_bytes + plan.footprint.scratch_bytes) + "), but " +
-                    memory.source + " leaves " + format_bytes(memory.bytes) + "; a smaller --budget needs less");
+                    format_bytes(plan.footprint.compute_bytes + plan.footprint.scratch_bytes) +
+                    "), but " + memory.source + " leaves " + format_bytes(memory.bytes) +
+                    "; a smaller --budget needs less");
   }
   const MemoryLimit space = available_address_space();
   const size_t reserved = shape.reserved_bytes() + plan.peak_bytes() - plan.kv_peak_bytes;
   if (reserved > space.bytes) {
     throw Error(ErrorCode::kResourceExhausted, "the run reserves " + format_bytes(reserved) +
-                                                   " of address space, but " + space.source + " leaves " +
-                                                   format_bytes(space.bytes));
+                                                   " of address space, but " + space.source +
+                                                   " leaves " + format_bytes(space.bytes));
   }
 }
 

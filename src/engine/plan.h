@@ -37,8 +37,8 @@ struct PlanInput {
 
 // Rows are per KV head; bytes are of all layers and heads.
 struct Plan {
-  int budget_rows = 0;  // INT_MAX when unlimited
-  int max_rows = 0;     // the most a head will ever hold
+  int budget_rows = 0;    // INT_MAX when unlimited
+  int max_rows = 0;       // the most a head will ever hold
   int64_t peak_rows = 0;  // the most rows of all layers at once, per KV head (summed over layers)
   size_t kv_prompt_bytes = 0;  // once the prompt is read and cut
   size_t kv_peak_bytes = 0;
@@ -47,7 +47,8 @@ struct Plan {
 
   // Anonymous memory at the peak, beside weights.
   size_t peak_bytes() const {
-    return kv_peak_bytes + footprint.compute_bytes + footprint.scratch_bytes + footprint.residual_bytes;
+    return kv_peak_bytes + footprint.compute_bytes + footprint.scratch_bytes +
+           footprint.residual_bytes;
   }
 };
 

@@ -19,10 +19,13 @@ struct PromptText {
 };
 
 struct PromptTokens {
-  std::vector<model::Token> before;    // beginning-of-text token and the template up to the user's text
+  std::vector<model::Token>
+      before;  // beginning-of-text token and the template up to the user's text
   std::vector<model::Token> document;  // what a budget in percent refers to
-  std::vector<model::Token> question;  // with the blank line before it; empty when there is only one of the two
-  std::vector<model::Token> after;     // the template from the end of the user's text to the start of the answer
+  std::vector<model::Token>
+      question;  // with the blank line before it; empty when there is only one of the two
+  std::vector<model::Token>
+      after;  // the template from the end of the user's text to the start of the answer
 
   int size() const;
   std::vector<model::Token> all() const;

@@ -22,8 +22,10 @@ struct SamplingOptions {
   void visit(Visitor& v) {
     v(temperature, "temp", 0.0F, 100.0F, "temperature; 0 always takes the likeliest token");
     v(top_k, "top-k", 0, 1 << 30, "consider the k likeliest tokens; 0: all");
-    v(top_p, "top-p", 0.0F, 1.0F, "consider the likeliest tokens that make up this probability; 1: all");
-    v(min_p, "min-p", 0.0F, 1.0F, "drop tokens less likely than this share of the likeliest; 0: none");
+    v(top_p, "top-p", 0.0F, 1.0F,
+      "consider the likeliest tokens that make up this probability; 1: all");
+    v(min_p, "min-p", 0.0F, 1.0F,
+      "drop tokens less likely than this share of the likeliest; 0: none");
   }
 };
 

@@ -21,7 +21,7 @@ struct Sequence {
 
   cache::Cache cache;
   policy::Policy policy;
-  int positions_fed = 0;  // tokens ever fed: the next one's position, whatever is kept
+  int positions_fed = 0;               // tokens ever fed: the next one's position, whatever is kept
   bool evicted_during_prompt = false;  // some prompt token attended to rows already cut
   bool is_usable = true;               // false after a cancelled or failed feed: layers disagree
   EvictionStats evictions;
@@ -29,6 +29,7 @@ struct Sequence {
 
 // The cache that a policy on this model needs.
 cache::CacheShape cache_shape(int n_layers, int n_kv_heads, int head_dim, cache::RowType key_type,
-                              cache::RowType value_type, const policy::Policy& policy, int max_rows);
+                              cache::RowType value_type, const policy::Policy& policy,
+                              int max_rows);
 
 }  // namespace winnow::engine

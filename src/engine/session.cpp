@@ -27,19 +27,21 @@ PrefillOrder choose_order(const SessionOptions& options, const policy::Policy& p
   return is_one_shot ? PrefillOrder::kLayerMajor : PrefillOrder::kChunkMajor;
 }
 
-int choose_context(const model::Model& model, const PromptTokens& prompt, const SessionOptions& options) {
+int choose_context(const model::Model& model, const PromptTokens& prompt,
+                   const SessionOptions& options) {
   const int trained = model.hyper().n_ctx_train;
   if (options.n_ctx > trained && !options.allow_beyond_context) {
     throw Error(ErrorCode::kInvalidArgument,
                 "a context of " + std::to_string(options.n_ctx) + " tokens is beyond the " +
-                    std::to_string(trained) + " the model was trained for; --allow-beyond-context permits it");
+                    std::to_string(trained) +
+                    " the model was trained for; --allow-beyond-context permits it");
   }
   int n_ctx = options.n_ctx > 0 ? options.n_ctx : trained;
   if (prompt.size() > n_ctx) {
     if (!options.allow_beyond_context) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  "the prompt has " + std::to_string(prompt.size()) + " tokens, the context " +
-                      std::to_string(n_ctx) + "; --allow-beyond-context permits it");
+      throw Error(ErrorCode::kInvalidArgument, "the prompt has " + std::to_string(prompt.size()) +
+                                                   " tokens, the context " + std::to_string(n_ctx) +
+                                                   "; --allow-beyond-context permits it");
     }
     n_ctx = prompt.size();
   }
@@ -55,7 +57,9 @@ void append(std::vector<float>& all, const std::vector<float>& more) {
 
 }  // namespace
 
-const char* stop_reason_name(StopReason reason) { return kStopNames.at(static_cast<size_t>(reason)); }
+const char* stop_reason_name(StopReason reason) {
+  return kStopNames.at(static_cast<size_t>(reason));
+}
 
 Session::Session(const model::Model& model, policy::Policy policy, PromptTokens prompt,
                  const SessionOptions& options)
@@ -76,8 +80,9 @@ Session::Session(const model::Model& model, policy::Policy policy, PromptTokens 
                 "--evict before-question needs a document (-f) and a question (-p)");
   }
   if (options.evict == EvictWhen::kPerChunk && order_ == PrefillOrder::kLayerMajor) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "--evict per-chunk needs --prefill chunk-major, since all layers must have seen a chunk");
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "--evict per-chunk needs --prefill chunk-major, since all layers must have seen a chunk");
   }
   const int room = n_ctx_ - prompt_.size();
   const int n_predict = options.n_predict < 0 ? room : std::min(options.n_predict, room + 1);
@@ -136,8 +141,9 @@ void Session::read_prompt(const SessionCallbacks& callbacks, SessionResult& resu
   if (options_.evict == EvictWhen::kBeforeQuestion) {
     // A budget in percent covers the document; the question's rows come on top when it is read.
     sequence_->policy.resolve(budget_context(lengths(), false, shape_));
-    append(result.logits, feed_tokens(prompt_.up_to_question(),
-                                      options_.keep_all_logits ? WantedLogits::kAll : WantedLogits::kNone));
+    append(result.logits,
+           feed_tokens(prompt_.up_to_question(),
+                       options_.keep_all_logits ? WantedLogits::kAll : WantedLogits::kNone));
     sequence_->policy.resolve(budget_context(lengths(), true, shape_));
     sequence_->evicted_during_prompt |= sequence_->cache.rows_evicted() > 0;
     logits = feed_tokens(prompt_.from_question(), wanted);

@@ -10,7 +10,8 @@ namespace {
 
 constexpr size_t kNodesPerLayer = 64;
 constexpr size_t kOtherNodes = 32;
-constexpr size_t kMaxGraphs = 1024;  // a bound on the cache, far above what one model and two chunk sizes need
+constexpr size_t kMaxGraphs =
+    1024;  // a bound on the cache, far above what one model and two chunk sizes need
 
 }  // namespace
 
@@ -34,9 +35,10 @@ StepGraph& StepGraphs::get(const GraphShape& shape) {
   if (!ggml_gallocr_alloc_graph(allocator_.get(), graph.graph)) {
     graphs_.clear();
     allocator_.reset(ggml_gallocr_new(buffer_type_));
-    throw Error(ErrorCode::kResourceExhausted,
-                "no memory for the compute buffer of " + std::to_string(shape.n_tokens) + " tokens (" +
-                    format_bytes(measure(shape)) + "); a smaller batch (-b) needs less");
+    throw Error(ErrorCode::kResourceExhausted, "no memory for the compute buffer of " +
+                                                   std::to_string(shape.n_tokens) + " tokens (" +
+                                                   format_bytes(measure(shape)) +
+                                                   "); a smaller batch (-b) needs less");
   }
   // All graphs share one buffer; when it had to grow, those that were placed in the old one are gone.
   if (buffer_bytes() != bytes_before || graphs_.size() >= kMaxGraphs) {
@@ -53,7 +55,9 @@ size_t StepGraphs::measure(const GraphShape& shape) {
   return bytes;
 }
 
-size_t StepGraphs::buffer_bytes() const { return ggml_gallocr_get_buffer_size(allocator_.get(), 0); }
+size_t StepGraphs::buffer_bytes() const {
+  return ggml_gallocr_get_buffer_size(allocator_.get(), 0);
+}
 
 StepGraph StepGraphs::build(const GraphShape& shape) {
   const model::Hyperparameters& hyper = model_.hyper();

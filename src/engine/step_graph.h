@@ -36,7 +36,8 @@ struct StepGraph {
 
 class StepGraphs {
  public:
-  StepGraphs(const model::Model& model, kernels::StepContext& step, const kernels::CpuBackend& backend);
+  StepGraphs(const model::Model& model, kernels::StepContext& step,
+             const kernels::CpuBackend& backend);
 
   // Ready to have its inputs set, all of them, and to be computed. Valid until the next call of get. Throws
   // resource_exhausted.

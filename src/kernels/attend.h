@@ -30,13 +30,13 @@ struct AttendShape {
 // Queries of consecutive tokens, for the query heads that share one KV head. A lane is one (token, head of the
 // group), token-major: lane = token * gqa_group_size + head.
 struct PromptQueries {
-  const float* q;    // token 0's first head of the group; [n_tokens, n_heads, head_dim]
-  float* out;        // where its result goes, in the same layout
+  const float* q;       // token 0's first head of the group; [n_tokens, n_heads, head_dim]
+  float* out;           // where its result goes, in the same layout
   size_t token_stride;  // floats from one token to the next
   int gqa_group_size;
-  int first_pos;     // absolute position of token 0
-  int first_lane;    // this tile's lanes
-  int n_lanes;       // 1 … prompt_tile_lanes()
+  int first_pos;   // absolute position of token 0
+  int first_lane;  // this tile's lanes
+  int n_lanes;     // 1 … prompt_tile_lanes()
 };
 
 // How many lanes one call takes at most. All tokens of a call must have the same block_length().
@@ -60,7 +60,7 @@ size_t decode_scratch_floats(int gqa_group_size, int head_dim, int n_positions);
 struct DecodeQuery {
   const float* q;  // [gqa_group_size, head_dim]
   int gqa_group_size;
-  int pos;         // absolute position of the token; rows lie at positions up to it
+  int pos;  // absolute position of the token; rows lie at positions up to it
 };
 
 // Attends to the rows in block `block` of block_length(query.pos) positions.

@@ -16,7 +16,8 @@ inline constexpr int kMaxBlocks = 16;
 // query's position alone, and gives at most 16 blocks.
 inline int block_length(int pos) {
   const int sixteenth = (pos + kMaxBlocks) / kMaxBlocks;  // ceil((pos + 1) / 16)
-  return static_cast<int>(std::bit_ceil(static_cast<uint32_t>(std::max(kMinBlockLength, sixteenth))));
+  return static_cast<int>(
+      std::bit_ceil(static_cast<uint32_t>(std::max(kMinBlockLength, sixteenth))));
 }
 
 inline constexpr int kTileRows = 64;  // rows a kernel brings to floats at a time
@@ -27,6 +28,8 @@ inline size_t block_capacity(int n_positions) {
   return (length + kTileRows - 1) / kTileRows * kTileRows;
 }
 
-inline int n_blocks(int pos) { return pos / block_length(pos) + 1; }
+inline int n_blocks(int pos) {
+  return pos / block_length(pos) + 1;
+}
 
 }  // namespace winnow::kernels

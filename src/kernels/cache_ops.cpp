@@ -15,7 +15,9 @@ namespace {
 
 constexpr size_t kAlignFloats = 16;  // 64 bytes
 
-size_t align(size_t floats) { return (floats + kAlignFloats - 1) / kAlignFloats * kAlignFloats; }
+size_t align(size_t floats) {
+  return (floats + kAlignFloats - 1) / kAlignFloats * kAlignFloats;
+}
 
 float* align_pointer(float* pointer) {
   const auto address = reinterpret_cast<uintptr_t>(pointer);
@@ -73,9 +75,9 @@ void StepContext::set_slices(std::span<const Slice> slices) {
 
 // Scratch of one thread.
 size_t StepContext::thread_floats(int n_positions) const {
-  return align(std::max(
-      prompt_scratch_floats(shape_.head_dim, n_positions),
-      decode_scratch_floats(shape_.gqa_group_size(), shape_.head_dim, n_positions)));
+  return align(
+      std::max(prompt_scratch_floats(shape_.head_dim, n_positions),
+               decode_scratch_floats(shape_.gqa_group_size(), shape_.head_dim, n_positions)));
 }
 
 size_t StepContext::memory_floats(int n_positions, int n_decode_groups) const {
@@ -147,7 +149,8 @@ void StepContext::attend(int layer, const ggml_tensor* q, ggml_tensor* out, int 
                          int n_threads) noexcept {
   float* const scratch =
       align_pointer(memory_.data()) + static_cast<size_t>(thread) * thread_floats_;
-  for (size_t i = static_cast<size_t>(thread); i < items_.size(); i += static_cast<size_t>(n_threads)) {
+  for (size_t i = static_cast<size_t>(thread); i < items_.size();
+       i += static_cast<size_t>(n_threads)) {
     const Item& item = items_[i];
     if (item.n_lanes > 0) {
       attend_prompt_item(item, layer, q, out, scratch);
@@ -158,12 +161,13 @@ void StepContext::attend(int layer, const ggml_tensor* q, ggml_tensor* out, int 
   if (thread == 0) {  // padding
     const auto n_rows = static_cast<size_t>(out->ne[1]);
     const auto used = static_cast<size_t>(n_tokens_);
-    std::memset(static_cast<std::byte*>(out->data) + used * out->nb[1], 0, (n_rows - used) * out->nb[1]);
+    std::memset(static_cast<std::byte*>(out->data) + used * out->nb[1], 0,
+                (n_rows - used) * out->nb[1]);
   }
 }
 
-void StepContext::attend_prompt_item(const Item& item, int layer, const ggml_tensor* q, ggml_tensor* out,
-                                     float* scratch) noexcept {
+void StepContext::attend_prompt_item(const Item& item, int layer, const ggml_tensor* q,
+                                     ggml_tensor* out, float* scratch) noexcept {
   const Slice& slice = slices_[static_cast<size_t>(item.slice)];
   const auto row = static_cast<size_t>(shape_.head_dim);
   const size_t token = row * static_cast<size_t>(shape_.n_heads);
@@ -180,21 +184,22 @@ void StepContext::attend_prompt_item(const Item& item, int layer, const ggml_ten
 }
 
 // The thread that finishes the last block of a KV head merges them all; the order of merging is fixed.
-void StepContext::attend_decode_item(const Item& item, int layer, const ggml_tensor* q, ggml_tensor* out,
-                                     float* scratch) noexcept {
+void StepContext::attend_decode_item(const Item& item, int layer, const ggml_tensor* q,
+                                     ggml_tensor* out, float* scratch) noexcept {
   const Slice& slice = slices_[static_cast<size_t>(item.slice)];
   const int group = shape_.gqa_group_size();
   const auto row = static_cast<size_t>(shape_.head_dim);
-  const size_t first = static_cast<size_t>(slice.first_token) * row * static_cast<size_t>(shape_.n_heads) +
-                       static_cast<size_t>(item.kv_head * group) * row;
+  const size_t first =
+      static_cast<size_t>(slice.first_token) * row * static_cast<size_t>(shape_.n_heads) +
+      static_cast<size_t>(item.kv_head * group) * row;
   const size_t partial_floats = decode_partial_floats(group, shape_.head_dim);
   float* const partials = align_pointer(memory_.data()) + partials_offset_ +
                           static_cast<size_t>(item.group_index) * kMaxBlocks * partial_floats;
   const DecodeQuery query{.q = static_cast<const float*>(q->data) + first,
                           .gqa_group_size = group,
                           .pos = slice.first_pos};
-  attend_decode_block(slice.cache->rows(layer, item.kv_head), query, item.block, shape_.scale, scratch,
-                      partials + static_cast<size_t>(item.block) * partial_floats);
+  attend_decode_block(slice.cache->rows(layer, item.kv_head), query, item.block, shape_.scale,
+                      scratch, partials + static_cast<size_t>(item.block) * partial_floats);
   std::atomic<int>& n_done = n_blocks_done_[static_cast<size_t>(item.group_index)];
   if (n_done.fetch_add(1, std::memory_order_acq_rel) + 1 == item.n_blocks) {
     n_done.store(0, std::memory_order_relaxed);

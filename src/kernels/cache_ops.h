@@ -19,8 +19,9 @@ struct Slice {
   cache::Cache* cache;
   int first_token;  // index in the batch
   int n_tokens;
-  int first_pos;    // absolute position of the first token
-  bool is_prompt;   // prompt tokens take the prompt kernel, generated ones (one to a slice) the decode kernel
+  int first_pos;  // absolute position of the first token
+  bool
+      is_prompt;  // prompt tokens take the prompt kernel, generated ones (one to a slice) the decode kernel
 };
 
 // What the nodes of the step being computed work on. Owned by the engine; set before each compute.
@@ -38,18 +39,20 @@ class StepContext {
 
   // The two nodes' work for one layer. Tensors: k, v [head_dim, n_kv_heads, n_tokens]; q [head_dim, n_heads, n_tokens];
   // out [head_dim * n_heads, n_tokens].
-  void append(int layer, const ggml_tensor* k, const ggml_tensor* v, int thread, int n_threads) noexcept;
-  void attend(int layer, const ggml_tensor* q, ggml_tensor* out, int thread, int n_threads) noexcept;
+  void append(int layer, const ggml_tensor* k, const ggml_tensor* v, int thread,
+              int n_threads) noexcept;
+  void attend(int layer, const ggml_tensor* q, ggml_tensor* out, int thread,
+              int n_threads) noexcept;
 
  private:
   // A piece of work for one thread: a tile of prompt lanes, or one block of a decoding slice.
   struct Item {
     int slice;
     int kv_head;
-    int first_lane;  // prompt
-    int n_lanes;     // prompt; 0 for a decode item
-    int block;       // decode
-    int n_blocks;    // decode
+    int first_lane;   // prompt
+    int n_lanes;      // prompt; 0 for a decode item
+    int block;        // decode
+    int n_blocks;     // decode
     int group_index;  // decode: which (slice, KV head), in order
   };
 
@@ -67,8 +70,8 @@ class StepContext {
   std::vector<Item> items_;
   int n_tokens_ = 0;
   int n_decode_groups_ = 0;
-  size_t thread_floats_ = 0;     // scratch of one thread
-  size_t partials_offset_ = 0;   // where the decode partials start: [group, kMaxBlocks, partial]
+  size_t thread_floats_ = 0;    // scratch of one thread
+  size_t partials_offset_ = 0;  // where the decode partials start: [group, kMaxBlocks, partial]
   std::vector<float> memory_;
   std::unique_ptr<std::atomic<int>[]> n_blocks_done_;  // [n_decode_groups]
   int n_counters_ = 0;

@@ -24,7 +24,9 @@ CpuBackend::CpuBackend(int n_threads)
   set_n_threads(backend_, n_threads);
 }
 
-CpuBackend::~CpuBackend() { ggml_backend_free(backend_); }
+CpuBackend::~CpuBackend() {
+  ggml_backend_free(backend_);
+}
 
 ggml_backend_buffer_type_t CpuBackend::buffer_type() const {
   return ggml_backend_get_default_buffer_type(backend_);

@@ -23,7 +23,9 @@ using model::WeightType;
 
 constexpr PrefillOrder kOrders[] = {PrefillOrder::kChunkMajor, PrefillOrder::kLayerMajor};
 
-size_t vocabulary_size(const Model& model) { return static_cast<size_t>(model.hyper().n_vocab); }
+size_t vocabulary_size(const Model& model) {
+  return static_cast<size_t>(model.hyper().n_vocab);
+}
 
 // KL of the product's attention from plain ggml attention on the same weights.
 double kl_of_product(const std::string& path, WeightType weights, int n_tokens) {
@@ -45,8 +47,9 @@ void expect_agreement(const std::string& path, int n_tokens) {
   const auto off = test::libllama_logits(path, tokens, {.flash_attention = false, .n_threads = 2});
   const auto on = test::libllama_logits(path, tokens, {.flash_attention = true, .n_threads = 2});
   const double noise = test::mean_kl(off, on, vocabulary_size(model));
-  std::printf("mean KL over %d tokens: f32 %.2e, f16 %.2e, file %.2e; libllama's flash attention %.2e\n",
-              n_tokens, f32, f16, file, noise);
+  std::printf(
+      "mean KL over %d tokens: f32 %.2e, f16 %.2e, file %.2e; libllama's flash attention %.2e\n",
+      n_tokens, f32, f16, file, noise);
   EXPECT_LE(f32, 1e-8);
   EXPECT_LE(f16, 1e-5);
   EXPECT_LE(file, 2 * noise);
@@ -63,8 +66,8 @@ TEST(Exactness, ProductAttentionAgreesWithPlainAttentionOnQwen2) {
 }
 
 // Prompt logits are the same bits for every batch size, order and number of threads.
-void expect_same_bits_however_cut(const std::string& path, std::span<const int> batches, int n_tokens,
-                                  WeightType weights, std::span<const int> threads) {
+void expect_same_bits_however_cut(const std::string& path, std::span<const int> batches,
+                                  int n_tokens, WeightType weights, std::span<const int> threads) {
   const Model model(path, {.weights = weights, .n_threads = 2});
   const auto tokens = test::prose_tokens(model, n_tokens);
   std::vector<float> first;
@@ -77,8 +80,8 @@ void expect_same_bits_however_cut(const std::string& path, std::span<const int> 
         if (first.empty()) {
           first = logits;
         }
-        EXPECT_TRUE(test::same_bits(first, logits))
-            << "batch " << n_batch << ", " << n_threads << " threads, " << prefill_order_name(order);
+        EXPECT_TRUE(test::same_bits(first, logits)) << "batch " << n_batch << ", " << n_threads
+                                                    << " threads, " << prefill_order_name(order);
       }
     }
   }
@@ -86,13 +89,15 @@ void expect_same_bits_however_cut(const std::string& path, std::span<const int> 
 
 TEST(Exactness, PromptLogitsDoNotDependOnHowThePromptIsCut) {
   constexpr int kThreads[] = {1, 2};
-  for (const ggml_type type : {GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16, GGML_TYPE_Q8_0, GGML_TYPE_Q4_0}) {
+  for (const ggml_type type :
+       {GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16, GGML_TYPE_Q8_0, GGML_TYPE_Q4_0}) {
     const std::string path = test::write_tiny_model({.head_dim = 64, .matrix_type = type});
     constexpr int kBatches[] = {8, 64, 512, 700};
     expect_same_bits_however_cut(path, kBatches, 700, WeightType::kFile, kThreads);
   }
   const std::string path = test::write_tiny_model({.n_layers = 1, .n_ctx_train = 8192});
-  constexpr int kBatches[] = {100, 4999};  // over the first change of block length, at position 4096
+  constexpr int kBatches[] = {100,
+                              4999};  // over the first change of block length, at position 4096
   expect_same_bits_however_cut(path, kBatches, 4999, WeightType::kFile, kThreads);
 }
 
@@ -155,12 +160,14 @@ void expect_evicted_equals_masked(const std::string& path, int n_tokens) {
   EXPECT_TRUE(test::same_bits(test::decode_all(engine, evicted, generated),
                               test::decode_all(engine, masked, generated)));
   const auto more = all.subspan(prompt.size() + 10, 50);
-  EXPECT_TRUE(test::same_bits(test::feed_all(engine, evicted, more), test::feed_all(engine, masked, more)));
+  EXPECT_TRUE(
+      test::same_bits(test::feed_all(engine, evicted, more), test::feed_all(engine, masked, more)));
 }
 
 TEST(Exactness, EvictedEqualsMaskedThroughTheWholeModel) {
   expect_evicted_equals_masked(test::write_tiny_model(), 700);
-  expect_evicted_equals_masked(test::write_tiny_model({.architecture = "qwen2", .head_dim = 20}), 700);
+  expect_evicted_equals_masked(test::write_tiny_model({.architecture = "qwen2", .head_dim = 20}),
+                               700);
   WINNOW_FIND_MODEL(smol, test::kSmolLm2);
   expect_evicted_equals_masked(smol, 300);
   WINNOW_FIND_MODEL(qwen, test::kQwen2);
@@ -203,7 +210,8 @@ TEST(Exactness, DecodeGivesTheSameBitsForAnyNumberOfThreads) {
 }
 
 TEST(Exactness, NeighboursInABatchChangeNothing) {
-  const auto expect_alone_equals_together = [](const std::string& path, WeightType weights, int n_long) {
+  const auto expect_alone_equals_together = [](const std::string& path, WeightType weights,
+                                               int n_long) {
     const Model model(path, {.weights = weights, .n_threads = 2});
     const auto a = test::random_tokens(n_long, model.hyper().n_vocab, 3);
     const auto b = test::random_tokens(n_long / 3, model.hyper().n_vocab, 4);
@@ -243,7 +251,8 @@ TEST(Exactness, NeighboursInABatchChangeNothing) {
       EXPECT_EQ(test::kept_positions(together_b.cache), test::kept_positions(alone_b.cache));
     }
   };
-  expect_alone_equals_together(test::write_tiny_model({.matrix_type = GGML_TYPE_Q8_0}), WeightType::kFile, 200);
+  expect_alone_equals_together(test::write_tiny_model({.matrix_type = GGML_TYPE_Q8_0}),
+                               WeightType::kFile, 200);
   WINNOW_FIND_MODEL(smol, test::kSmolLm2);
   expect_alone_equals_together(smol, WeightType::kFile, 90);
 }

@@ -30,8 +30,8 @@ cache::CacheShape shape(int head_dim, RowType type) {
 float canonical_squared_norm(const cache::HeadRows& rows, int slot) {
   float chains[32] = {};
   for (int i = 0; i < rows.head_dim; ++i) {
-    const auto x = static_cast<float>(
-        oracle::row_element(rows.keys, rows.key_type, static_cast<size_t>(slot * rows.head_dim + i)));
+    const auto x = static_cast<float>(oracle::row_element(
+        rows.keys, rows.key_type, static_cast<size_t>(slot * rows.head_dim + i)));
     chains[i % 32] = std::fma(x, x, chains[i % 32]);
   }
   float q[8];
@@ -55,9 +55,10 @@ TEST(Append, ConvertsAsGgmlDoes) {
           EXPECT_EQ(rows.positions[slot], 7 + slot);
           for (int i = 0; i < dim; ++i) {
             const float x = keys[static_cast<size_t>((slot * 2 + head) * dim + i)];
-            const float expected = type == RowType::kF32   ? x
-                                   : type == RowType::kF16 ? ggml_fp16_to_fp32(ggml_fp32_to_fp16(x))
-                                                           : ggml_bf16_to_fp32(ggml_fp32_to_bf16(x));
+            const float expected = type == RowType::kF32 ? x
+                                   : type == RowType::kF16
+                                       ? ggml_fp16_to_fp32(ggml_fp32_to_fp16(x))
+                                       : ggml_bf16_to_fp32(ggml_fp32_to_bf16(x));
             const auto index = static_cast<size_t>(slot * dim + i);
             EXPECT_EQ(oracle::row_element(rows.keys, type, index), static_cast<double>(expected));
             EXPECT_EQ(oracle::row_element(rows.values, type, index), static_cast<double>(expected));
@@ -76,7 +77,8 @@ TEST(Append, ScoreIsTheCanonicalSquaredNormOfTheStoredKey) {
       const auto keys = test::random_floats(random, static_cast<size_t>(9 * 2 * dim));
       test::append_tokens(cache, 0, 0, keys, keys);
       for (int slot = 0; slot < 9; ++slot) {
-        EXPECT_EQ(cache.rows(0, 1).scores[slot], canonical_squared_norm(cache.rows(0, 1), slot)) << dim;
+        EXPECT_EQ(cache.rows(0, 1).scores[slot], canonical_squared_norm(cache.rows(0, 1), slot))
+            << dim;
       }
     }
   }

@@ -31,7 +31,9 @@ cache::CacheShape shape_of(const Case& c) {
           .stores_scores = false};
 }
 
-float scale_of(const Case& c) { return 1.0F / std::sqrt(static_cast<float>(c.head_dim)); }
+float scale_of(const Case& c) {
+  return 1.0F / std::sqrt(static_cast<float>(c.head_dim));
+}
 
 // A cache of n_rows tokens at positions 0 …, of which each head keeps a random number of its own.
 cache::Cache ragged_cache(std::mt19937& random, const Case& c) {
@@ -46,22 +48,24 @@ cache::Cache ragged_cache(std::mt19937& random, const Case& c) {
 }
 
 // The largest difference to the oracle, relative to the largest output of the query.
-double error_against_oracle(const cache::Cache& cache, const Case& c, std::span<const float> queries,
-                            int first_pos, std::span<const float> outputs) {
+double error_against_oracle(const cache::Cache& cache, const Case& c,
+                            std::span<const float> queries, int first_pos,
+                            std::span<const float> outputs) {
   const auto dim = static_cast<size_t>(c.head_dim);
   const auto heads = static_cast<size_t>(c.n_heads);
   double worst = 0;
   for (size_t row = 0; row < queries.size() / dim; ++row) {
     const size_t head = row % heads;
     const int kv_head = static_cast<int>(head) / (c.n_heads / c.n_kv_heads);
-    const auto expected =
-        oracle::attention(cache.rows(0, kv_head), queries.data() + row * dim,
-                          first_pos + static_cast<int>(row / heads), static_cast<double>(scale_of(c)));
+    const auto expected = oracle::attention(cache.rows(0, kv_head), queries.data() + row * dim,
+                                            first_pos + static_cast<int>(row / heads),
+                                            static_cast<double>(scale_of(c)));
     double largest = 1e-30;
     double difference = 0;
     for (size_t i = 0; i < dim; ++i) {
       largest = std::max(largest, std::abs(expected[i]));
-      difference = std::max(difference, std::abs(expected[i] - static_cast<double>(outputs[row * dim + i])));
+      difference =
+          std::max(difference, std::abs(expected[i] - static_cast<double>(outputs[row * dim + i])));
     }
     worst = std::max(worst, difference / largest);
   }
@@ -69,10 +73,10 @@ double error_against_oracle(const cache::Cache& cache, const Case& c, std::span<
 }
 
 constexpr Case kShapes[] = {
-    {64, 9, 3, 0, RowType::kF32, RowType::kF32},    {64, 14, 2, 0, RowType::kF16, RowType::kF16},
-    {128, 12, 2, 0, RowType::kF32, RowType::kF32},  {128, 4, 4, 0, RowType::kBf16, RowType::kF16},
-    {80, 6, 2, 0, RowType::kF32, RowType::kBf16},   {96, 4, 1, 0, RowType::kF16, RowType::kF32},
-    {256, 4, 1, 0, RowType::kF32, RowType::kF32},   {20, 5, 5, 0, RowType::kF16, RowType::kF16},
+    {64, 9, 3, 0, RowType::kF32, RowType::kF32},   {64, 14, 2, 0, RowType::kF16, RowType::kF16},
+    {128, 12, 2, 0, RowType::kF32, RowType::kF32}, {128, 4, 4, 0, RowType::kBf16, RowType::kF16},
+    {80, 6, 2, 0, RowType::kF32, RowType::kBf16},  {96, 4, 1, 0, RowType::kF16, RowType::kF32},
+    {256, 4, 1, 0, RowType::kF32, RowType::kF32},  {20, 5, 5, 0, RowType::kF16, RowType::kF16},
 };
 
 constexpr int kLengths[] = {1, 2, 7, 63, 64, 65, 255, 256, 257, 600, 1500, 4095, 5000};
@@ -101,8 +105,10 @@ TEST(Attend, PromptAgreesWithDoubleLoopsOnRaggedHeads) {
       const auto queries =
           test::random_floats(random, static_cast<size_t>(n_tokens * c.n_heads * c.head_dim));
       const int first_pos = n - n_tokens;  // the first tokens do not see the last rows
-      const auto out = test::attend_prompt_all(cache, 0, c.n_heads, first_pos, queries, scale_of(c));
-      EXPECT_LE(error_against_oracle(cache, c, queries, first_pos, out), 1e-5) << c.head_dim << " " << n;
+      const auto out =
+          test::attend_prompt_all(cache, 0, c.n_heads, first_pos, queries, scale_of(c));
+      EXPECT_LE(error_against_oracle(cache, c, queries, first_pos, out), 1e-5)
+          << c.head_dim << " " << n;
     }
   }
 }
@@ -113,7 +119,8 @@ TEST(Attend, EvictedEqualsMaskedToTheBit) {
   for (int repeat = 0; repeat < 25; ++repeat) {
     for (Case c : kShapes) {
       c.n_rows = std::uniform_int_distribution<int>(1, 6000)(random);
-      const size_t n = static_cast<size_t>(c.n_rows) * static_cast<size_t>(c.n_kv_heads * c.head_dim);
+      const size_t n =
+          static_cast<size_t>(c.n_rows) * static_cast<size_t>(c.n_kv_heads * c.head_dim);
       const auto keys = test::random_floats(random, n);
       auto values = test::random_floats(random, n);
       if (repeat % 5 == 4) {  // what is evicted may even be infinite
@@ -134,7 +141,8 @@ TEST(Attend, EvictedEqualsMaskedToTheBit) {
       const auto queries =
           test::random_floats(random, static_cast<size_t>(n_tokens * c.n_heads * c.head_dim));
       const int first_pos = c.n_rows - n_tokens;
-      const auto a = test::attend_prompt_all(evicted, 0, c.n_heads, first_pos, queries, scale_of(c));
+      const auto a =
+          test::attend_prompt_all(evicted, 0, c.n_heads, first_pos, queries, scale_of(c));
       const auto b = test::attend_prompt_all(masked, 0, c.n_heads, first_pos, queries, scale_of(c));
       ASSERT_EQ(0, std::memcmp(a.data(), b.data(), a.size() * sizeof(float)))
           << "prompt, " << c.n_rows << " rows of " << c.head_dim;
@@ -149,7 +157,8 @@ TEST(Attend, EvictedEqualsMaskedToTheBit) {
 
 TEST(Attend, PromptDoesNotDependOnHowTheQueriesAreCut) {
   std::mt19937 random(4);
-  Case c{64, 9, 3, 4400, RowType::kF16, RowType::kF16};  // crosses the first change of block length, at 4096
+  Case c{64,           9, 3, 4400, RowType::kF16,
+         RowType::kF16};  // crosses the first change of block length, at 4096
   const size_t n = static_cast<size_t>(c.n_rows * c.n_kv_heads * c.head_dim);
   cache::Cache cache(shape_of(c));
   test::append_tokens(cache, 0, 0, test::random_floats(random, n), test::random_floats(random, n));
@@ -158,10 +167,11 @@ TEST(Attend, PromptDoesNotDependOnHowTheQueriesAreCut) {
   const auto queries = test::random_floats(random, 400 * token);
   const auto whole = test::attend_prompt_all(cache, 0, c.n_heads, first_pos, queries, scale_of(c));
   for (size_t start = 0; start < 400;) {
-    const size_t count = std::min<size_t>(400 - start, std::uniform_int_distribution<size_t>(1, 90)(random));
+    const size_t count =
+        std::min<size_t>(400 - start, std::uniform_int_distribution<size_t>(1, 90)(random));
     const std::span<const float> part(queries.data() + start * token, count * token);
-    const auto out = test::attend_prompt_all(cache, 0, c.n_heads, first_pos + static_cast<int>(start), part,
-                                             scale_of(c));
+    const auto out = test::attend_prompt_all(
+        cache, 0, c.n_heads, first_pos + static_cast<int>(start), part, scale_of(c));
     ASSERT_EQ(0, std::memcmp(out.data(), whole.data() + start * token, out.size() * sizeof(float)));
     start += count;
   }
@@ -176,7 +186,8 @@ TEST(Attend, EveryInstructionSetGivesTheSameBits) {
   for (Case c : kShapes) {
     c.n_rows = 700;
     const cache::Cache cache = ragged_cache(random, c);
-    const auto queries = test::random_floats(random, static_cast<size_t>(5 * c.n_heads * c.head_dim));
+    const auto queries =
+        test::random_floats(random, static_cast<size_t>(5 * c.n_heads * c.head_dim));
     const std::span<const float> one(queries.data(), static_cast<size_t>(c.n_heads * c.head_dim));
     std::vector<float> prompt;
     std::vector<float> decode;

@@ -30,10 +30,12 @@ std::vector<float> normal_floats(size_t n, uint32_t seed) {
 }
 
 // weights [kOut, kIn] of `type` times the first n_rows of x; returns [n_rows, kOut].
-std::vector<float> multiply(ggml_type type, const std::vector<float>& x, int n_rows, int n_threads) {
+std::vector<float> multiply(ggml_type type, const std::vector<float>& x, int n_rows,
+                            int n_threads) {
   kernels::CpuBackend backend(n_threads);
-  const ggml_init_params params{
-      .mem_size = 64 * ggml_tensor_overhead() + ggml_graph_overhead(), .mem_buffer = nullptr, .no_alloc = true};
+  const ggml_init_params params{.mem_size = 64 * ggml_tensor_overhead() + ggml_graph_overhead(),
+                                .mem_buffer = nullptr,
+                                .no_alloc = true};
   const ggml_context_ptr context(ggml_init(params));
   ggml_tensor* const w = ggml_new_tensor_2d(context.get(), type, kIn, kOut);
   ggml_tensor* const b = ggml_new_tensor_2d(context.get(), GGML_TYPE_F32, kIn, n_rows);
@@ -70,7 +72,8 @@ void expect_one_class(ggml_type type, const std::vector<int>& batch_sizes) {
 }
 
 TEST(MatmulClasses, TheseTypesGiveTheSameBitsForEveryBatch) {
-  for (const ggml_type type : {GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q5_0, GGML_TYPE_Q5_1, GGML_TYPE_Q8_0}) {
+  for (const ggml_type type :
+       {GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q5_0, GGML_TYPE_Q5_1, GGML_TYPE_Q8_0}) {
     expect_one_class(type, {1, 2, 3, 5, 7, 8, 9, 31, 64, 100, kMostRows});
   }
 }

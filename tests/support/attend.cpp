@@ -10,7 +10,8 @@ namespace {
 
 // The attend node's work without a graph: every thread's share in turn.
 std::vector<float> attend(const cache::Cache& cache, int layer, int n_heads,
-                          const kernels::Slice& slice, std::span<const float> queries, float scale) {
+                          const kernels::Slice& slice, std::span<const float> queries,
+                          float scale) {
   const kernels::AttendShape shape{.n_heads = n_heads,
                                    .n_kv_heads = cache.shape().n_kv_heads,
                                    .head_dim = cache.shape().head_dim,
@@ -35,8 +36,8 @@ std::vector<float> attend(const cache::Cache& cache, int layer, int n_heads,
 
 }  // namespace
 
-std::vector<float> attend_prompt_all(const cache::Cache& cache, int layer, int n_heads, int first_pos,
-                                     std::span<const float> queries, float scale) {
+std::vector<float> attend_prompt_all(const cache::Cache& cache, int layer, int n_heads,
+                                     int first_pos, std::span<const float> queries, float scale) {
   const size_t token = static_cast<size_t>(n_heads) * static_cast<size_t>(cache.shape().head_dim);
   return attend(cache, layer, n_heads,
                 {.cache = const_cast<cache::Cache*>(&cache),

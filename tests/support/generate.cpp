@@ -14,8 +14,8 @@ engine::Sequence make_sequence(const model::Model& model, std::string_view polic
                                cache::RowType type) {
   policy::Policy parsed = policy::Policy::parse(policy);
   const cache::CacheShape shape =
-      engine::cache_shape(model.hyper().n_layers, model.hyper().n_kv_heads, model.hyper().head_dim, type,
-                          type, parsed, max_rows);
+      engine::cache_shape(model.hyper().n_layers, model.hyper().n_kv_heads, model.hyper().head_dim,
+                          type, type, parsed, max_rows);
   return {shape, std::move(parsed)};
 }
 
@@ -40,9 +40,8 @@ std::vector<float> decode_all(engine::Engine& engine, engine::Sequence& sequence
 std::vector<int32_t> random_tokens(int n, int n_vocab, uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<int32_t> tokens(static_cast<size_t>(n));
-  std::generate(tokens.begin(), tokens.end(), [&] {
-    return std::uniform_int_distribution<int32_t>(0, n_vocab - 1)(random);
-  });
+  std::generate(tokens.begin(), tokens.end(),
+                [&] { return std::uniform_int_distribution<int32_t>(0, n_vocab - 1)(random); });
   return tokens;
 }
 
@@ -60,7 +59,8 @@ std::vector<std::vector<int>> kept_positions(const cache::Cache& cache) {
 std::vector<int32_t> prose_tokens(const model::Model& model, int n) {
   const char* const long_text = "/usr/share/common-licenses/GPL-3";  // on every Debian machine
   const std::string own_text = std::string(WINNOW_SOURCE_DIR) + "/LICENSE";
-  const std::string text = read_text_file(std::filesystem::exists(long_text) ? long_text : own_text);
+  const std::string text =
+      read_text_file(std::filesystem::exists(long_text) ? long_text : own_text);
   std::vector<int32_t> tokens = model.vocabulary().tokenize(text, model::SpecialText::kPlain);
   while (std::ssize(tokens) < n) {
     const std::vector<int32_t> again = tokens;

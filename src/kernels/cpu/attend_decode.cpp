@@ -36,8 +36,7 @@ struct DecodeScratch {
 size_t decode_scratch_floats_impl(int group, int head_dim, int n_positions) {
   const size_t dim = padded_dim(head_dim);
   const size_t heads = static_cast<size_t>(group);
-  return 2 * heads * dim + kTileRows * dim + heads * 64 +
-         heads * block_capacity(n_positions);
+  return 2 * heads * dim + kTileRows * dim + heads * 64 + heads * block_capacity(n_positions);
 }
 
 HWY_INLINE DecodeScratch cut_decode_scratch(float* memory, int group, int head_dim, int pos) {
@@ -54,8 +53,8 @@ HWY_INLINE DecodeScratch cut_decode_scratch(float* memory, int group, int head_d
 }
 
 // weights[head][row] = q[head] · keys[row] * scale for the rows [first, last), hidden ones minus infinity.
-HWY_INLINE void score_rows(const cache::HeadRows& rows, int first, int last, size_t group, float scale,
-                           const DecodeScratch& scratch) {
+HWY_INLINE void score_rows(const cache::HeadRows& rows, int first, int last, size_t group,
+                           float scale, const DecodeScratch& scratch) {
   const size_t dim = padded_dim(rows.head_dim);
   const size_t key_bytes = static_cast<size_t>(rows.head_dim) * cache::element_bytes(rows.key_type);
   for (int start = first; start < last; start += kTileRows) {
@@ -66,7 +65,8 @@ HWY_INLINE void score_rows(const cache::HeadRows& rows, int first, int last, siz
       for (size_t r = 0; r < 8; ++r) {
         const float* const key = scratch.rows + (static_cast<size_t>(eight) + r) * dim;
         for (size_t head = 0; head < group; ++head) {
-          dot_eighths<kLanes>(key, scratch.q + head * dim, dim, scratch.eighths + head * 64 + r * 8);
+          dot_eighths<kLanes>(key, scratch.q + head * dim, dim,
+                              scratch.eighths + head * 64 + r * 8);
         }
       }
       for (size_t head = 0; head < group; ++head) {
@@ -155,16 +155,18 @@ template <bool kGuard>
 HWY_INLINE void weigh_values(const cache::HeadRows& rows, int first, int last, size_t group,
                              const DecodeScratch& scratch) {
   const size_t dim = padded_dim(rows.head_dim);
-  const size_t value_bytes = static_cast<size_t>(rows.head_dim) * cache::element_bytes(rows.value_type);
+  const size_t value_bytes =
+      static_cast<size_t>(rows.head_dim) * cache::element_bytes(rows.value_type);
   for (int start = first; start < last; start += kTileRows) {
     const int n = std::min(kTileRows, last - start);
-    load_rows(rows.value_type, rows.values + static_cast<size_t>(start) * value_bytes, n, rows.head_dim,
-              scratch.rows);
+    load_rows(rows.value_type, rows.values + static_cast<size_t>(start) * value_bytes, n,
+              rows.head_dim, scratch.rows);
     const float* const weights = scratch.weights + (start - first);
     size_t head = 0;
     for (; head + kMaxHeads <= group; head += kMaxHeads) {
-      add_values_of_heads<kMaxHeads, kGuard>(scratch.rows, dim, n, weights + head * scratch.capacity,
-                                             scratch.capacity, scratch.output + head * dim);
+      add_values_of_heads<kMaxHeads, kGuard>(scratch.rows, dim, n,
+                                             weights + head * scratch.capacity, scratch.capacity,
+                                             scratch.output + head * dim);
     }
     for (; head < group; ++head) {
       add_values_of_heads<1, kGuard>(scratch.rows, dim, n, weights + head * scratch.capacity,
@@ -270,8 +272,8 @@ size_t decode_scratch_floats(int gqa_group_size, int head_dim, int n_positions) 
   return HWY_DYNAMIC_DISPATCH(decode_scratch_floats_impl)(gqa_group_size, head_dim, n_positions);
 }
 
-void attend_decode_block(const cache::HeadRows& rows, const DecodeQuery& query, int block, float scale,
-                         float* scratch, float* partial) noexcept {
+void attend_decode_block(const cache::HeadRows& rows, const DecodeQuery& query, int block,
+                         float scale, float* scratch, float* partial) noexcept {
   HWY_DYNAMIC_DISPATCH(attend_decode_block_impl)(rows, query, block, scale, scratch, partial);
 }
 

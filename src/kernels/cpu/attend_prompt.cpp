@@ -90,8 +90,8 @@ HWY_INLINE void multiply_rows(const float* HWY_RESTRICT a, size_t a_row, size_t 
   }
 }
 
-HWY_INLINE void transpose_queries(const PromptQueries& queries, int head_dim,
-                                  float* HWY_RESTRICT q, int32_t* HWY_RESTRICT positions) {
+HWY_INLINE void transpose_queries(const PromptQueries& queries, int head_dim, float* HWY_RESTRICT q,
+                                  int32_t* HWY_RESTRICT positions) {
   for (size_t lane = 0; lane < kTileLanes; ++lane) {
     const int index = queries.first_lane + static_cast<int>(lane);
     const bool is_used = static_cast<int>(lane) < queries.n_lanes;
@@ -102,13 +102,15 @@ HWY_INLINE void transpose_queries(const PromptQueries& queries, int head_dim,
     for (int i = 0; i < head_dim; ++i) {
       q[static_cast<size_t>(i) * kTileLanes + lane] = is_used ? from[i] : 0.0F;
     }
-    positions[lane] = queries.first_pos + (is_used ? token : queries.first_lane / queries.gqa_group_size);
+    positions[lane] =
+        queries.first_pos + (is_used ? token : queries.first_lane / queries.gqa_group_size);
   }
 }
 
 // Scales the scores of one row, hides it from lanes that may not see it, and takes it into their maximum.
-HWY_INLINE void finish_scores(float* HWY_RESTRICT scores, float scale, const int32_t* lane_positions,
-                              int row_pos, bool needs_mask, float* HWY_RESTRICT maximum) {
+HWY_INLINE void finish_scores(float* HWY_RESTRICT scores, float scale,
+                              const int32_t* lane_positions, int row_pos, bool needs_mask,
+                              float* HWY_RESTRICT maximum) {
   const FloatTag d;
   const IntTag di;
   for (size_t v = 0; v < kTileVectors; ++v) {
@@ -123,8 +125,8 @@ HWY_INLINE void finish_scores(float* HWY_RESTRICT scores, float scale, const int
 }
 
 // Scores of the rows [first, last) into `scratch.weights`, and each lane's maximum over them.
-HWY_INLINE void score_block(const cache::HeadRows& rows, int first, int last, int lowest_pos, float scale,
-                            const int32_t* lane_positions, const Scratch& scratch,
+HWY_INLINE void score_block(const cache::HeadRows& rows, int first, int last, int lowest_pos,
+                            float scale, const int32_t* lane_positions, const Scratch& scratch,
                             float* HWY_RESTRICT maximum) {
   const size_t dim = padded_dim(rows.head_dim);
   const size_t key_bytes = static_cast<size_t>(rows.head_dim) * cache::element_bytes(rows.key_type);
@@ -169,24 +171,26 @@ HWY_INLINE void weigh_block(int n_rows, const float* HWY_RESTRICT maximum,
 
 // block_output [padded_dim, lanes] = weights · values of the rows [first, last).
 template <bool kGuard>
-HWY_INLINE void weigh_values(const cache::HeadRows& rows, int first, int last, const Scratch& scratch) {
+HWY_INLINE void weigh_values(const cache::HeadRows& rows, int first, int last,
+                             const Scratch& scratch) {
   const size_t dim = padded_dim(rows.head_dim);
-  const size_t value_bytes = static_cast<size_t>(rows.head_dim) * cache::element_bytes(rows.value_type);
+  const size_t value_bytes =
+      static_cast<size_t>(rows.head_dim) * cache::element_bytes(rows.value_type);
   for (int start = first; start < last; start += kTileRows) {
     const int n = std::min(kTileRows, last - start);
-    load_rows(rows.value_type, rows.values + static_cast<size_t>(start) * value_bytes, n, rows.head_dim,
-              scratch.rows);
+    load_rows(rows.value_type, rows.values + static_cast<size_t>(start) * value_bytes, n,
+              rows.head_dim, scratch.rows);
     const float* const weights = scratch.weights + static_cast<size_t>(start - first) * kTileLanes;
     for (size_t at = 0; at < dim; at += kRegisterRows) {
-      multiply_rows<kGuard>(scratch.rows + at, 1, dim, weights, static_cast<size_t>(n), start != first,
-                            scratch.block_output + at * kTileLanes);
+      multiply_rows<kGuard>(scratch.rows + at, 1, dim, weights, static_cast<size_t>(n),
+                            start != first, scratch.block_output + at * kTileLanes);
     }
   }
 }
 
 // Takes a block into what the blocks before it came to. A lane that saw nothing in the block stays as it is.
-HWY_INLINE void merge_block(const float* block_maximum, const float* block_sum, const Scratch& scratch,
-                            size_t dim, float* maximum, float* sum) {
+HWY_INLINE void merge_block(const float* block_maximum, const float* block_sum,
+                            const Scratch& scratch, size_t dim, float* maximum, float* sum) {
   const FloatTag d;
   const Floats nothing = hn::Set(d, kMinusInfinity);
   for (size_t v = 0; v < kTileVectors; ++v) {
@@ -196,11 +200,12 @@ HWY_INLINE void merge_block(const float* block_maximum, const float* block_sum, 
     const auto is_first = hn::Eq(m_old, nothing);
     const Floats m = hn::Max(m_old, m_block);
     const Floats base = hn::IfThenElse(hn::Eq(m, nothing), hn::Zero(d), m);
-    const Floats keep = hn::IfThenElse(is_first, hn::Zero(d), exp_nonpositive(d, hn::Sub(m_old, base)));
+    const Floats keep =
+        hn::IfThenElse(is_first, hn::Zero(d), exp_nonpositive(d, hn::Sub(m_old, base)));
     const Floats take = exp_nonpositive(d, hn::Sub(m_block, base));
     const auto blend = [&](Floats old_value, Floats block_value) HWY_ATTR {
-      const Floats merged =
-          hn::IfThenElse(is_first, block_value, hn::MulAdd(block_value, take, hn::Mul(old_value, keep)));
+      const Floats merged = hn::IfThenElse(is_first, block_value,
+                                           hn::MulAdd(block_value, take, hn::Mul(old_value, keep)));
       return hn::IfThenElse(is_empty, old_value, merged);
     };
     const size_t lane = v * kLanes;
@@ -208,7 +213,8 @@ HWY_INLINE void merge_block(const float* block_maximum, const float* block_sum, 
     hn::Store(blend(hn::Load(d, sum + lane), hn::Load(d, block_sum + lane)), d, sum + lane);
     for (size_t i = 0; i < dim; ++i) {
       float* const at = scratch.output + i * kTileLanes + lane;
-      hn::Store(blend(hn::Load(d, at), hn::Load(d, scratch.block_output + i * kTileLanes + lane)), d, at);
+      hn::Store(blend(hn::Load(d, at), hn::Load(d, scratch.block_output + i * kTileLanes + lane)),
+                d, at);
     }
   }
 }
@@ -246,8 +252,7 @@ void attend_prompt_impl(const cache::HeadRows& rows, const PromptQueries& querie
   const int highest_pos =
       queries.first_pos + (queries.first_lane + queries.n_lanes - 1) / queries.gqa_group_size;
   const int length = block_length(highest_pos);
-  const int32_t* const end =
-      std::upper_bound(rows.positions, rows.positions + rows.n, highest_pos);
+  const int32_t* const end = std::upper_bound(rows.positions, rows.positions + rows.n, highest_pos);
   const int n_visible = static_cast<int>(end - rows.positions);
   for (int first = 0; first < n_visible;) {
     // The block in which the next row lies; blocks without rows never come up.
@@ -268,7 +273,9 @@ void attend_prompt_impl(const cache::HeadRows& rows, const PromptQueries& querie
   write_outputs(queries, rows.head_dim, scratch.output, sum);
 }
 
-int prompt_tile_lanes_impl() { return static_cast<int>(kTileLanes); }
+int prompt_tile_lanes_impl() {
+  return static_cast<int>(kTileLanes);
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace winnow::kernels
@@ -281,7 +288,9 @@ HWY_EXPORT(prompt_tile_lanes_impl);
 HWY_EXPORT(prompt_scratch_floats_impl);
 HWY_EXPORT(attend_prompt_impl);
 
-int prompt_tile_lanes() { return HWY_DYNAMIC_DISPATCH(prompt_tile_lanes_impl)(); }
+int prompt_tile_lanes() {
+  return HWY_DYNAMIC_DISPATCH(prompt_tile_lanes_impl)();
+}
 
 size_t prompt_scratch_floats(int head_dim, int n_positions) {
   return HWY_DYNAMIC_DISPATCH(prompt_scratch_floats_impl)(head_dim, n_positions);

@@ -1,0 +1,132 @@
+// The cache: rows kept in order, memory given back, and accounting.
+
+#include "cache/cache.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "oracle/attention_oracle.h"
+#include "support/random_rows.h"
+
+namespace winnow {
+namespace {
+
+using cache::Cache;
+using cache::CacheShape;
+using cache::RowType;
+
+CacheShape small_shape(RowType type = RowType::kF32) {
+  return {.n_layers = 2,
+          .n_kv_heads = 2,
+          .head_dim = 4,
+          .key_type = type,
+          .value_type = type,
+          .max_rows = 5000,
+          .stores_scores = true};
+}
+
+// Row i of token t is t + 0.1 i, in both heads.
+void append_numbered(Cache& cache, int layer, int first_pos, int n) {
+  std::vector<float> rows;
+  for (int i = 0; i < n * cache.shape().n_kv_heads * cache.shape().head_dim; ++i) {
+    rows.push_back(
+        static_cast<float>(first_pos + i / (cache.shape().n_kv_heads * cache.shape().head_dim)));
+  }
+  test::append_tokens(cache, layer, first_pos, rows, rows);
+}
+
+TEST(Cache, RandomEvictionsKeepTheRightRowsInOrder) {
+  std::mt19937 random(1);
+  for (const RowType type : {RowType::kF32, RowType::kF16, RowType::kBf16}) {
+    for (int repeat = 0; repeat < 50; ++repeat) {
+      Cache cache(small_shape(type));
+      std::vector<int> expected;  // positions in layer 1, head 0
+      int next_pos = 0;
+      for (int step = 0; step < 8; ++step) {
+        const int n = std::uniform_int_distribution<int>(1, 200)(random);
+        append_numbered(cache, 1, next_pos, n);
+        for (int i = 0; i < n; ++i) {
+          expected.push_back(next_pos + i);
+        }
+        next_pos += n;
+        const int n_keep =
+            std::uniform_int_distribution<int>(0, static_cast<int>(expected.size()))(random);
+        const auto slots = test::random_slots(random, static_cast<int>(expected.size()), n_keep);
+        cache.keep(1, 0, slots);
+        std::vector<int> kept;
+        for (const int slot : slots) {
+          kept.push_back(expected[static_cast<size_t>(slot)]);
+        }
+        expected = kept;
+      }
+      const cache::HeadRows rows = cache.rows(1, 0);
+      ASSERT_EQ(rows.n, static_cast<int>(expected.size()));
+      for (int slot = 0; slot < rows.n; ++slot) {
+        const auto at = static_cast<size_t>(slot);
+        ASSERT_EQ(rows.positions[slot], expected[at]);
+        // bf16 holds whole numbers up to 256 exactly, f16 up to 2048.
+        const double tolerance = type == RowType::kBf16 ? expected[at] / 256.0 : 0;
+        ASSERT_NEAR(oracle::row_element(rows.keys, type, at * 4), expected[at], tolerance);
+        ASSERT_NEAR(oracle::row_element(rows.values, type, at * 4 + 3), expected[at], tolerance);
+        ASSERT_NEAR(static_cast<double>(rows.scores[slot]), 4.0 * expected[at] * expected[at],
+                    12.0 * tolerance * expected[at]);
+      }
+      EXPECT_EQ(cache.n_cached(1, 1), next_pos);  // the other head lost nothing
+      EXPECT_EQ(cache.n_cached(0, 0), 0);
+      EXPECT_EQ(cache.rows_evicted(), next_pos - rows.n);
+    }
+  }
+}
+
+TEST(Cache, BytesAreThoseOfTheRowsHeld) {
+  Cache cache(small_shape());
+  const size_t row = 4 * 4 + 4 * 4 + 4 + 4;  // key, value, position, score
+  EXPECT_EQ(cache.shape().row_bytes(), row);
+  EXPECT_EQ(cache.now_bytes(), 0U);
+  append_numbered(cache, 0, 0, 1000);
+  cache.record_peak();
+  EXPECT_EQ(cache.now_bytes(), 2 * 1000 * row);
+  EXPECT_GE(cache.committed_bytes(), cache.now_bytes());
+  const std::vector<int> slots{0, 1, 999};
+  cache.keep(0, 0, slots);
+  cache.keep(0, 1, slots);
+  cache.record_peak();
+  EXPECT_EQ(cache.now_bytes(), 2 * 3 * row);
+  EXPECT_EQ(cache.peak_bytes(), 2 * 1000 * row);
+  EXPECT_EQ(cache.committed_bytes(), 2 * 4 * cache::page_bytes());
+}
+
+TEST(Cache, HiddenRowsStayButAreMarked) {
+  Cache cache(small_shape());
+  append_numbered(cache, 0, 0, 4);
+  EXPECT_EQ(cache.rows(0, 0).hidden, nullptr);
+  const std::vector<int> slots{0, 2};
+  cache.hide_others(0, 0, slots);
+  append_numbered(cache, 0, 4, 1);  // new rows are visible
+  const cache::HeadRows rows = cache.rows(0, 0);
+  EXPECT_EQ(std::vector<int>(rows.hidden, rows.hidden + rows.n), (std::vector<int>{0, 1, 0, 1, 0}));
+  EXPECT_EQ(cache.n_cached(0, 0), 5);
+  const std::vector<int> rest{0, 1, 4};
+  cache.keep(0, 0, rest);
+  const cache::HeadRows after = cache.rows(0, 0);
+  EXPECT_EQ(std::vector<int>(after.hidden, after.hidden + after.n), (std::vector<int>{0, 1, 0}));
+}
+
+TEST(Cache, NamesTheTypesItKnows) {
+  EXPECT_EQ(cache::parse_row_type("bf16"), RowType::kBf16);
+  try {
+    cache::parse_row_type("q8_0");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("q8_0"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("f32, f16, bf16"), std::string::npos);
+  }
+}
+
+TEST(CacheDeathTest, RefusesMoreRowsThanItHasRoomFor) {
+  Cache cache(small_shape());
+  EXPECT_DEATH(cache.reserve(0, 0, 5001), "max_rows");
+}
+
+}  // namespace
+}  // namespace winnow
