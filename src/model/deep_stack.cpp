@@ -10,6 +10,8 @@
 namespace winnow::model {
 namespace {
 
+constexpr size_t kUnit = 1 << 16;  // a multiple of any page size
+
 struct Job {
   const std::function<void()>& work;
   std::exception_ptr error;
@@ -29,8 +31,7 @@ void* run_job(void* argument) {
 
 // std::jthread cannot choose the size of its stack.
 void run_on_deep_stack(size_t stack_bytes, const std::function<void()>& work) {
-  constexpr size_t kPage = 1 << 16;
-  stack_bytes = (stack_bytes + kPage - 1) / kPage * kPage;
+  stack_bytes = (stack_bytes + kUnit - 1) / kUnit * kUnit;
   const MemoryLimit limit = available_memory();
   Job job = {work, nullptr};
   pthread_t thread{};

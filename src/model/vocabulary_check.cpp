@@ -1,5 +1,6 @@
-// Checks the vocabulary of a file before libllama sees it: libllama aborts the process on duplicate tokens
-// and on some pre-tokenizers, and throws from inside tokenizing when a SentencePiece vocabulary lacks a byte.
+// Checks the vocabulary of a file before libllama sees it. libllama 0.5.0 aborts the process on tokens that are
+// there twice and on tokenizers of the kinds "none" and "whitespace", throws while it tokenizes when a
+// SentencePiece vocabulary lacks a byte, and goes on with defaults where an id is out of range.
 
 #include <algorithm>
 #include <cmath>
@@ -14,12 +15,14 @@ namespace winnow::model {
 namespace {
 
 constexpr int kMaxTokens = 1 << 24;
+constexpr int32_t kLastType = 6;  // LLAMA_TOKEN_TYPE_BYTE
+constexpr char kHex[] = "0123456789ABCDEF";
 
 // "gpt2" is byte-level BPE, "llama" is SentencePiece; no supported family uses another.
 constexpr std::string_view kTokenizers[] = {"gpt2", "llama"};
 
-// Pre-tokenizers of "gpt2" that leave spaces inside words, at which libllama aborts (it asserts that merges
-// have none), and that no supported family uses.
+// Pre-tokenizers of "gpt2" that are not byte-level, which no supported family uses. With "whitespace", libllama
+// aborts at the first space of a text.
 constexpr std::string_view kRefusedPreTokenizers[] = {"gemma4", "granite-embed-multi-311m",
                                                       "sarvam-moe", "whitespace"};
 
@@ -148,7 +151,6 @@ class VocabularyCheck {
 
   // A character that is no token is spelled in bytes, "<0x00>" to "<0xFF>", or as the byte itself.
   void check_bytes(const std::unordered_set<std::string>& tokens) const {
-    constexpr char kHex[] = "0123456789ABCDEF";
     for (int byte = 0; byte < 256; ++byte) {
       const std::string name = std::string("<0x") + kHex[byte / 16] + kHex[byte % 16] + ">";
       if (!tokens.contains(name) && !tokens.contains(std::string(1, static_cast<char>(byte)))) {
@@ -185,7 +187,6 @@ class VocabularyCheck {
       return;
     }
     check_length("token_type", id);
-    constexpr int32_t kLastType = 6;  // LLAMA_TOKEN_TYPE_BYTE
     const auto* types = static_cast<const int32_t*>(gguf_get_arr_data(gguf_, id));
     for (int token = 0; token < n_tokens_; ++token) {
       if (types[token] < 0 || types[token] > kLastType) {

@@ -17,10 +17,9 @@
 namespace winnow::model {
 namespace {
 
-constexpr size_t kAlignment = 64;      // a cache line; ggml asks for 32
-constexpr int64_t kRowsPerPiece = 64;  // what a thread takes at a time
-constexpr float kMaxF16 = 65504.0F;
-constexpr float kF16RoundsToInfinity = 65520.0F;
+constexpr size_t kAlignment = 64;                 // a cache line; ggml asks for 32
+constexpr int64_t kRowsPerPiece = 64;             // what a thread takes at a time
+constexpr float kF16RoundsToInfinity = 65520.0F;  // halfway from the largest f16 to the next
 
 size_t aligned(size_t n_bytes) {
   return (n_bytes + kAlignment - 1) / kAlignment * kAlignment;

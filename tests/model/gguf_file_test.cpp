@@ -125,6 +125,38 @@ TEST(GgufFile, RefusesOffsetsThatDoNotFollowEachOther) {
                     "has offset 0");
 }
 
+// The tiny model with another alignment; its tensors are multiples of 64 bytes long. ggml's writer cannot do it.
+std::string write_aligned(uint32_t alignment) {
+  test::TinyModelOptions options;
+  options.edit = [](gguf_context* g) { gguf_set_val_u32(g, "general.alignment", 32); };
+  const test::GgufAnatomy sound = test::dissect(read_text_file(test::write_tiny_model(options)));
+  const std::string key = "general.alignment";
+  std::string header = with_number(sound.bytes.substr(0, sound.header_end),
+                                   sound.bytes.find(key) + key.size() + 4, alignment);
+  const std::string data = sound.bytes.substr((header.size() + 31) / 32 * 32);
+  while (alignment > 0 && alignment <= 64 && header.size() % alignment != 0) {
+    header.push_back('\0');
+  }
+  return write_bytes(header + data);
+}
+
+TEST(GgufFile, LoadsOtherAlignments) {
+  EXPECT_NO_THROW(Model(write_aligned(32), {}));
+  EXPECT_NO_THROW(Model(write_aligned(64), {}));
+}
+
+TEST(GgufFile, RefusesTensorsThatAreNotAlignedInMemory) {
+  expect_load_error(write_aligned(8), ErrorCode::kUnsupported, "not a multiple of 32");
+}
+
+TEST(GgufFile, RefusesAlignmentsThatAreNone) {
+  for (const uint32_t alignment : {0U, 48U, 1U << 31}) {
+    expect_load_error(write_aligned(alignment), ErrorCode::kBadData, "header cannot be read");
+  }
+  expect_load_error(write_aligned(4), ErrorCode::kBadData,
+                    "general.alignment is 4 (allowed: powers of two from 8)");
+}
+
 TEST(GgufFile, ReadsAnyIntegerType) {
   test::TinyModelOptions options;
   options.edit = [](gguf_context* g) {

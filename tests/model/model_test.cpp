@@ -69,9 +69,9 @@ TEST(Model, RefusesNumbersOutOfRange) {
                                                     {"llama.context_length", 0},
                                                     {"llama.rope.dimension_count", 0},
                                                     {"llama.attention.key_length", 1 << 20}};
-  for (const auto& [key, value] : cases) {
-    expect_edit_error([&](gguf_context* g) { gguf_set_val_u32(g, key, value); },
-                      ErrorCode::kBadData, "key '" + std::string(key) + "' is ");
+  for (const auto& wrong : cases) {
+    expect_edit_error([&](gguf_context* g) { gguf_set_val_u32(g, wrong.first, wrong.second); },
+                      ErrorCode::kBadData, "key '" + std::string(wrong.first) + "' is ");
   }
   expect_edit_error([](gguf_context* g) { gguf_set_val_f32(g, "llama.rope.freq_base", -1.0F); },
                     ErrorCode::kBadData, "llama.rope.freq_base");
