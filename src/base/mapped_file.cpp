@@ -25,6 +25,26 @@ namespace {
   throw Error(code == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, message);
 }
 
+[[noreturn]] void throw_unwritable(const std::string& path, const std::string& reason) {
+  throw Error(ErrorCode::kIo, "cannot write '" + path + "': " + reason);
+}
+
+// True for what exists and is not a file. Throws io for a directory.
+bool is_device(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) {
+    return false;
+  }
+  if (S_ISDIR(status.st_mode)) {
+    throw_unwritable(path, "it is a directory");
+  }
+  return !S_ISREG(status.st_mode);
+}
+
+std::string temporary_beside(const std::string& path) {
+  return path + ".part" + std::to_string(::getpid());
+}
+
 class Descriptor {
  public:
   explicit Descriptor(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
@@ -94,15 +114,29 @@ std::string read_text_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
+void check_writable(const std::string& path) {
+  if (is_device(path)) {
+    return;  // opening a pipe would wait for its reader
+  }
+  const std::string temporary = temporary_beside(path);
+  if (!std::ofstream(temporary, std::ios::binary)) {
+    throw_unwritable(path, std::strerror(errno));
+  }
+  ::unlink(temporary.c_str());
+}
+
 void write_file_atomically(const std::string& path, const std::string& content) {
-  const std::string temporary = path + ".part" + std::to_string(::getpid());
-  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
+  const bool is_replaced = !is_device(path);
+  const std::string target = is_replaced ? temporary_beside(path) : path;
+  std::ofstream file(target, std::ios::binary | std::ios::trunc);
   file.write(content.data(), static_cast<std::streamsize>(content.size()));
   file.close();
-  if (!file || std::rename(temporary.c_str(), path.c_str()) != 0) {
+  if (!file || (is_replaced && std::rename(target.c_str(), path.c_str()) != 0)) {
     const std::string reason = std::strerror(errno);
-    ::unlink(temporary.c_str());
-    throw Error(ErrorCode::kIo, "cannot write '" + path + "': " + reason);
+    if (is_replaced) {
+      ::unlink(target.c_str());
+    }
+    throw_unwritable(path, reason);
   }
 }
 

@@ -27,7 +27,11 @@ class MappedFile {
 // The whole file as text; "-" reads standard input. Throws not_found or io.
 std::string read_text_file(const std::string& path);
 
-// Writes a new file beside `path` and renames it, so that a reader never sees half of it. Throws io.
+// Throws io when write_file_atomically() could not write there: for asking before the content exists.
+void check_writable(const std::string& path);
+
+// Writes a new file beside `path` and renames it, so that a reader never sees half of it.
+// What exists and is no file (a pipe, /dev/null) is written to instead of being replaced. Throws io.
 void write_file_atomically(const std::string& path, const std::string& content);
 
 }  // namespace winnow

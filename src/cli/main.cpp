@@ -1,15 +1,19 @@
 // winnow's command line: chooses the verb, and turns errors into messages and exit statuses (docs/cli.md).
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <exception>
 #include <new>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
-#include "base/log.h"
+#include "cli/output.h"
 #include "cli/verbs.h"
+#include "policy/nearest_name.h"
 
 namespace winnow::cli {
 namespace {
@@ -19,19 +23,75 @@ int print_error(ErrorCode code, const std::string& message) {
   return exit_status(code);
 }
 
+// "unknown option '--buget' (did you mean '--budget'?)"
+std::string unknown_option(const CLI::App& parser, const std::string& given) {
+  std::vector<std::string> names;
+  for (const CLI::Option* const option : parser.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      names.push_back("--" + name);
+    }
+    for (const std::string& name : option->get_snames()) {
+      names.push_back("-" + name);
+    }
+  }
+  const std::vector<std::string_view> views(names.begin(), names.end());
+  const std::string name = given.substr(0, given.find('='));
+  // One letter is near every other one-letter option, so only words have neighbours.
+  const std::string_view nearest = name.size() > 2 ? policy::nearest_name(name, views) : "";
+  return "unknown option '" + name + "'" +
+         (nearest.empty() ? "" : " (did you mean '" + std::string(nearest) + "'?)");
+}
+
+// What is wrong with a command line, in one line. The parser's own text knows no near names.
+std::string usage_problem(const CLI::App& app, const CLI::ParseError& error,
+                          const std::vector<std::string_view>& verbs) {
+  const std::vector<const CLI::App*> chosen =
+      app.get_subcommands([](const CLI::App* verb) { return verb->parsed(); });
+  const CLI::App& parser = chosen.empty() ? app : *chosen.front();
+  const std::string hint = "; '" + std::string("winnow ") +
+                           (chosen.empty() ? "" : parser.get_name() + " ") +
+                           "--help' lists what there is";
+  const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
+  const auto is_option = [](const std::string& word) {
+    return word.size() > 1 && word.front() == '-';
+  };
+  if (chosen.empty() && !unknown.empty() && !is_option(unknown.front())) {
+    return policy::unknown_name("verb", unknown.front(), verbs);
+  }
+  const auto option = std::find_if(unknown.begin(), unknown.end(), is_option);
+  if (option != unknown.end()) {
+    return unknown_option(parser, *option) + hint;
+  }
+  if (!unknown.empty()) {
+    return "unexpected argument '" + unknown.front() + "'" + hint;
+  }
+  return (chosen.empty() ? "a verb is needed" : std::string(error.what())) + hint;
+}
+
 int run_main(int argc, char** argv) {
   CLI::App app("Runs language models on long inputs inside a fixed KV-cache budget.", "winnow");
   app.set_version_flag("--version", "winnow " WINNOW_VERSION);
   app.require_subcommand(1);
   app.fallthrough(false);
-  CLI::App* const run = app.add_subcommand("run", "answer a question about a document, or continue a text");
-  CLI::App* const methods = app.add_subcommand("methods", "list the eviction methods and their options");
-  const std::vector<std::pair<CLI::App*, Verb>> verbs{{run, add_run(*run)}, {methods, add_methods(*methods)}};
+  CLI::App* const run =
+      app.add_subcommand("run", "answer a question about a document, or continue a text");
+  CLI::App* const methods =
+      app.add_subcommand("methods", "list the eviction methods and their options");
+  const std::vector<std::pair<CLI::App*, Verb>> verbs{{run, add_run(*run)},
+                                                      {methods, add_methods(*methods)}};
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    const int status = app.exit(error);
-    return status == 0 ? 0 : exit_status(ErrorCode::kInvalidArgument);
+    if (error.get_exit_code() == 0) {  // help or version was asked for
+      app.exit(error);
+      write_output("");
+      return 0;
+    }
+    std::vector<std::string_view> names;
+    for (const auto& [parser, verb] : verbs) {
+      names.push_back(parser->get_name());
+    }
+    throw Error(ErrorCode::kInvalidArgument, usage_problem(app, error, names));
   }
   for (const auto& [parser, verb] : verbs) {
     if (parser->parsed()) {
@@ -52,6 +112,9 @@ int main(int argc, char** argv) {
     return winnow::cli::print_error(error.code(), error.what());
   } catch (const std::bad_alloc&) {
     return winnow::cli::print_error(ErrorCode::kResourceExhausted, "out of memory");
+  } catch (const std::system_error&
+               error) {  // what the standard library throws when a thread does not start
+    return winnow::cli::print_error(ErrorCode::kResourceExhausted, error.what());
   } catch (const std::exception& error) {
     return winnow::cli::print_error(ErrorCode::kInternal, error.what());
   }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "cli/output.h"
 #include "cli/verbs.h"
 #include "policy/policy.h"
 
@@ -38,12 +39,14 @@ ordered_json methods_json() {
                        {"help", method.help},
                        {"options", options_json(policy::describe_options(method))}});
   }
-  return {{"methods", std::move(methods)}, {"policy_options", options_json(policy::describe_policy_options())}};
+  return {{"methods", std::move(methods)},
+          {"policy_options", options_json(policy::describe_policy_options())}};
 }
 
 void print_options(const std::vector<OptionDescription>& options, const char* indent) {
   for (const OptionDescription& option : options) {
-    const std::string standard = option.default_value.empty() ? "" : "; default " + option.default_value;
+    const std::string standard =
+        option.default_value.empty() ? "" : "; default " + option.default_value;
     const std::string range = option.range.empty() ? "" : " (" + option.range + standard + ")";
     std::printf("%s%-10s %s%s\n", indent, option.name.c_str(), option.help.c_str(), range.c_str());
   }
@@ -66,9 +69,10 @@ Verb add_methods(CLI::App& app) {
   app.add_flag("--json", *is_json, "print the list as JSON");
   return [is_json] {
     if (*is_json) {
-      std::printf("%s\n", methods_json().dump(2).c_str());
+      write_output(methods_json().dump(2) + "\n");
     } else {
       print_text();
+      write_output("");
     }
     return 0;
   };

@@ -1,9 +1,11 @@
 // winnow run: a document, a question, an answer, inside a budget.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
+#include <charconv>
+#include <cmath>
 #include <csignal>
-#include <cstdio>
 #include <memory>
 #include <thread>
 
@@ -11,10 +13,12 @@
 #include "base/log.h"
 #include "base/mapped_file.h"
 #include "base/npy.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/run_report.h"
 #include "cli/verbs.h"
 #include "engine/session.h"
+#include "policy/text.h"
 
 namespace winnow::cli {
 namespace {
@@ -50,6 +54,8 @@ struct RunFlags {
   bool has_ratio = false;
 };
 
+constexpr int kMaxThreads = 512;  // ggml's own limit, GGML_MAX_N_THREADS
+
 std::atomic<bool> is_interrupted{false};
 
 // The first Ctrl-C asks for an orderly stop; a second one ends the program as usual.
@@ -59,47 +65,46 @@ void on_interrupt(int /*signal*/) {
 }
 
 int resolve_threads(int n_threads) {
-  return n_threads > 0 ? n_threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return n_threads > 0 ? n_threads
+                       : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 policy::Policy choose_policy(const RunFlags& flags) {
   std::string budget = flags.budget;
   if (flags.has_ratio) {
     if (!budget.empty()) {
-      throw Error(ErrorCode::kInvalidArgument, "--budget and --compression-ratio say the same; give one");
+      throw Error(ErrorCode::kInvalidArgument,
+                  "--budget and --compression-ratio say the same; give one");
     }
     if (!(flags.compression_ratio >= 0 && flags.compression_ratio < 1)) {
       throw Error(ErrorCode::kInvalidArgument,
                   "--compression-ratio is the fraction removed, from 0 to below 1; given: " +
                       std::to_string(flags.compression_ratio));
     }
-    // The field's toolkit counts what is removed.
-    policy::Budget kept{.unit = policy::Budget::Unit::kPercent,
-                        .amount = (1 - flags.compression_ratio) * 100};
-    budget = kept.to_string();
-    log_info("--compression-ratio " + std::to_string(flags.compression_ratio) + " is --budget " + budget);
+    // The field's toolkit counts what is removed. Rounded, since 1 - 0.9 is 0.09999999999999998 in binary.
+    const double percent = std::round((1 - flags.compression_ratio) * 1e11) / 1e9;
+    budget = policy::Budget{.unit = policy::Budget::Unit::kPercent, .amount = percent}.to_string();
+    log_info("--compression-ratio " + policy::number_text(flags.compression_ratio) +
+             " is --budget " + budget);
   }
   const std::string spec = !flags.policy.empty() ? flags.policy : budget.empty() ? "full" : "knorm";
   return policy::Policy::parse(spec, budget);
 }
 
 // "1,2,3" or "@file", separated by commas or white space.
-std::vector<model::Token> parse_ids(const std::string& given) {
+std::vector<model::Token> parse_ids(const std::string& given, int n_vocab) {
   std::string text = given.rfind('@', 0) == 0 ? read_text_file(given.substr(1)) : given;
   std::replace(text.begin(), text.end(), ',', ' ');
   std::istringstream words(text);
   std::vector<model::Token> ids;
   std::string word;
   while (words >> word) {
-    size_t used = 0;
     int id = -1;
-    try {
-      id = std::stoi(word, &used);
-    } catch (const std::exception&) {
-      used = 0;
-    }
-    if (used != word.size()) {
-      throw Error(ErrorCode::kInvalidArgument, "--ids: '" + word + "' is not a token id");
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+    if (error != std::errc() || end != word.data() + word.size() || id < 0 || id >= n_vocab) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "--ids: '" + word + "' is not a token id of this model (allowed: 0 to " +
+                      std::to_string(n_vocab - 1) + ")");
     }
     ids.push_back(id);
   }
@@ -112,10 +117,11 @@ std::vector<model::Token> parse_ids(const std::string& given) {
 engine::PromptTokens read_prompt(const RunFlags& flags, const model::Model& model) {
   if (flags.has_ids) {
     if (flags.has_prompt || flags.has_file) {
-      throw Error(ErrorCode::kInvalidArgument, "--ids takes the place of -p and -f; give one or the other");
+      throw Error(ErrorCode::kInvalidArgument,
+                  "--ids takes the place of -p and -f; give one or the other");
     }
     engine::PromptTokens tokens;
-    tokens.document = parse_ids(flags.ids);
+    tokens.document = parse_ids(flags.ids, model.hyper().n_vocab);
     return tokens;
   }
   engine::PromptText text{.document = std::nullopt,
@@ -131,8 +137,8 @@ engine::PromptTokens read_prompt(const RunFlags& flags, const model::Model& mode
   return engine::tokenize_prompt(model, text);
 }
 
-void write_dumps(const RunFlags& flags, const engine::Session& session, const engine::SessionResult& result,
-                 int n_vocab) {
+void write_dumps(const RunFlags& flags, const engine::Session& session,
+                 const engine::SessionResult& result, int n_vocab) {
   if (!flags.dump_kept.empty()) {
     write_file_atomically(flags.dump_kept, kept_json(*session.sequence()).dump() + "\n");
   }
@@ -147,7 +153,8 @@ void warn_about_values(const cache::Cache& cache) {
     log_warning(std::to_string(counts.saturated) + " cached elements were beyond the range of " +
                 cache::row_type_name(cache.shape().key_type) + "/" +
                 cache::row_type_name(cache.shape().value_type) +
-                " and were stored as its largest value; --cache-type-k and --cache-type-v bf16 have the range");
+                " and were stored as its largest value; --cache-type-k and --cache-type-v bf16 "
+                "have the range");
   }
   if (counts.nonfinite_keys + counts.nonfinite_values > 0) {
     log_warning(std::to_string(counts.nonfinite_keys + counts.nonfinite_values) +
@@ -168,12 +175,17 @@ int run(RunFlags flags) {
   options.keep_logits = !flags.dump_logits.empty();
   options.keep_all_logits = options.keep_logits && flags.logits_all;
   policy::Policy policy = choose_policy(flags);
+  for (const std::string& path : {flags.dump_kept, flags.dump_logits}) {
+    if (!path.empty()) {
+      check_writable(path);  // before an hour is spent
+    }
+  }
 
   const model::Model model(flags.model, {.weights = model::parse_weight_type(flags.weights),
                                          .n_threads = options.engine.n_threads});
   engine::Session session(model, std::move(policy), read_prompt(flags, model), options);
   if (flags.is_dry_run) {
-    std::printf("%s\n", flags.is_json ? plan_json(session).dump(2).c_str() : plan_text(session).c_str());
+    write_output((flags.is_json ? plan_json(session).dump(2) : plan_text(session)) + "\n");
     return 0;
   }
   std::signal(SIGINT, on_interrupt);
@@ -184,8 +196,7 @@ int run(RunFlags flags) {
           [&](const std::string& text) {
             bar.clear();
             if (!flags.is_json) {
-              std::fwrite(text.data(), 1, text.size(), stdout);
-              std::fflush(stdout);
+              write_output(text);
             }
           },
       .cancel = &is_interrupted};
@@ -193,17 +204,36 @@ int run(RunFlags flags) {
   bar.clear();
   if (flags.is_json) {
     // A token may end inside a character; JSON must not.
-    std::printf("%s\n", result_json(session, result)
-                            .dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
-                            .c_str());
+    write_output(
+        result_json(session, result).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
+        "\n");
   } else {
-    std::printf("\n");
-    std::fflush(stdout);
+    write_output("\n");
     log_info(result_text(session, result));
   }
   warn_about_values(session.sequence()->cache);
   write_dumps(flags, session, result, model.hyper().n_vocab);
   return result.stop == engine::StopReason::kCancelled ? exit_status(ErrorCode::kCancelled) : 0;
+}
+
+// An empty value is a shell variable that was not set, and not the same as no flag.
+std::string refuse_empty(const std::string& text) {
+  return text.empty() ? "the value is empty" : "";
+}
+
+// CLI::Range lets NaN pass, and would let the sampler see it.
+std::string refuse_nan(const std::string& text) {
+  return CLI::detail::to_lower(text).find("nan") == std::string::npos
+             ? ""
+             : "Value " + text + " is not a number";
+}
+
+std::string refuse_thread_count(const std::string& text) {
+  int n_threads = 0;
+  const bool is_allowed = CLI::detail::lexical_cast(text, n_threads) &&
+                          (n_threads == -1 || (n_threads >= 1 && n_threads <= kMaxThreads));
+  return is_allowed ? ""
+                    : "Value " + text + " is neither -1 nor 1 to " + std::to_string(kMaxThreads);
 }
 
 void add_generation_flags(CLI::App& app, RunFlags& flags) {
@@ -213,10 +243,14 @@ void add_generation_flags(CLI::App& app, RunFlags& flags) {
       ->check(CLI::Range(-1, 1 << 30))
       ->capture_default_str();
   const auto add = [&app](auto& field, const char* name, auto low, auto high, const char* help) {
-    app.add_option(std::string("--") + name, field, help)->check(CLI::Range(low, high))->capture_default_str();
+    app.add_option(std::string("--") + name, field, help)
+        ->check(CLI::Range(low, high))
+        ->check(refuse_nan)
+        ->capture_default_str();
   };
   sampling.visit(add);
-  app.add_option("-s,--seed", sampling.seed, "seed of the sampler; -1: a random one, which is printed")
+  app.add_option("-s,--seed", sampling.seed,
+                 "seed of the sampler; -1: a random one, which is printed")
       ->check(CLI::Range(int64_t{-1}, int64_t{UINT32_MAX}))
       ->capture_default_str();
   app.add_flag("--ignore-eos", flags.session.ignore_eos, "go on after the end-of-text token");
@@ -225,14 +259,20 @@ void add_generation_flags(CLI::App& app, RunFlags& flags) {
 void add_cache_flags(CLI::App& app, RunFlags& flags) {
   app.add_option("--policy,--method", flags.policy,
                  "eviction policy, e.g. knorm:n_sink=4,n_recent=128 (winnow methods lists them); "
-                 "default: knorm with a budget, full without");
+                 "default: knorm with a budget, full without")
+      ->check(refuse_empty);
   app.add_option("--budget", flags.budget,
-                 "what the cache may hold: rows per KV head (512), share of the document (10%), bytes (64MiB)");
+                 "what the cache may hold: rows per KV head (512), share of the document (10%), "
+                 "bytes (64MiB)")
+      ->check(refuse_empty);
   app.add_option("--compression-ratio", flags.compression_ratio,
                  "the same as a fraction of the document's rows to remove, 0 to below 1");
-  app.add_option("--evict", flags.evict, "after-prompt, before-question or per-chunk")->capture_default_str();
-  app.add_option("--prefill", flags.prefill, "auto, layer-major or chunk-major")->capture_default_str();
-  app.add_option("--cache-type-k", flags.key_type, "type of cached keys: f32, f16, bf16")->capture_default_str();
+  app.add_option("--evict", flags.evict, "after-prompt, before-question or per-chunk")
+      ->capture_default_str();
+  app.add_option("--prefill", flags.prefill, "auto, layer-major or chunk-major")
+      ->capture_default_str();
+  app.add_option("--cache-type-k", flags.key_type, "type of cached keys: f32, f16, bf16")
+      ->capture_default_str();
   app.add_option("--cache-type-v", flags.value_type, "type of cached values: f32, f16, bf16")
       ->capture_default_str();
 }
@@ -240,10 +280,16 @@ void add_cache_flags(CLI::App& app, RunFlags& flags) {
 void add_output_flags(CLI::App& app, RunFlags& flags) {
   app.add_flag("--dry-run", flags.is_dry_run, "print what the run would take, and stop");
   app.add_flag("--json", flags.is_json, "print one JSON object instead of the text (docs/cli.md)");
-  app.add_option("--dump-kept", flags.dump_kept, "write the kept positions of every layer and KV head as JSON");
-  app.add_option("--dump-logits", flags.dump_logits,
-                 "write the logits tokens were chosen from as a .npy file [n, n_vocab]");
-  app.add_flag("--logits-all", flags.logits_all, "with --dump-logits: those of every prompt token as well");
+  app.add_option("--dump-kept", flags.dump_kept,
+                 "write the kept positions of every layer and KV head as JSON")
+      ->check(refuse_empty);
+  CLI::Option* const dump_logits =
+      app.add_option("--dump-logits", flags.dump_logits,
+                     "write the logits tokens were chosen from as a .npy file [n, n_vocab]")
+          ->check(refuse_empty);
+  app.add_flag("--logits-all", flags.logits_all,
+               "with --dump-logits: those of every prompt token as well")
+      ->needs(dump_logits);
   app.add_flag("-q,--quiet", flags.is_quiet, "no summary and no progress bar");
 }
 
@@ -252,35 +298,41 @@ void add_output_flags(CLI::App& app, RunFlags& flags) {
 Verb add_run(CLI::App& app) {
   const auto flags = std::make_shared<RunFlags>();
   app.add_option("-m,--model", flags->model, "the model, a GGUF file")->required();
-  CLI::Option* const prompt = app.add_option("-p,--prompt", flags->prompt, "the question, or the text to continue");
-  CLI::Option* const file = app.add_option("-f,--file", flags->file, "the document, a text file; - reads standard input");
-  CLI::Option* const ids =
-      app.add_option("--ids", flags->ids, "token ids instead of text: 1,2,3 or @FILE; no chat template");
-  app.add_option("-c,--ctx-size", flags->session.n_ctx, "most positions; 0: what the model was trained for")
+  CLI::Option* const prompt =
+      app.add_option("-p,--prompt", flags->prompt, "the question, or the text to continue");
+  CLI::Option* const file =
+      app.add_option("-f,--file", flags->file, "the document, a text file; - reads standard input");
+  CLI::Option* const ids = app.add_option(
+      "--ids", flags->ids, "token ids instead of text: 1,2,3 or @FILE; no chat template");
+  app.add_option("-c,--ctx-size", flags->session.n_ctx,
+                 "most positions; 0: what the model was trained for")
       ->check(CLI::Range(0, 1 << 28))
       ->capture_default_str();
   app.add_flag("--allow-beyond-context", flags->session.allow_beyond_context,
                "permit more positions than the model was trained for");
-  app.add_option("-b,--batch-size", flags->session.engine.n_batch, "most prompt tokens computed at once")
+  app.add_option("-b,--batch-size", flags->session.engine.n_batch,
+                 "most prompt tokens computed at once")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   app.add_option("-t,--threads", flags->n_threads, "threads; -1: one per core")
-      ->check(CLI::Range(-1, 1024))
+      ->check(refuse_thread_count)
       ->capture_default_str();
   app.add_option("--weights", flags->weights,
                  "multiply with weights as in the file, or expanded at load: file, f16, bf16, f32")
       ->capture_default_str();
-  app.add_option("--chat-template", flags->chat_template, "a template's name (chatml, llama3, …) or text");
-  app.add_flag("--no-chat", flags->no_chat, "no chat template: continue the text as it is");
+  CLI::Option* const chat_template = app.add_option("--chat-template", flags->chat_template,
+                                                    "a template's name (chatml, llama3, …) or text")
+                                         ->check(refuse_empty);
+  app.add_flag("--no-chat", flags->no_chat, "no chat template: continue the text as it is")
+      ->excludes(chat_template);
   add_cache_flags(app, *flags);
   add_generation_flags(app, *flags);
   add_output_flags(app, *flags);
-  const CLI::Option* const ratio = app.get_option("--compression-ratio");
-  return [flags, prompt, file, ids, ratio] {
+  return [&app, flags, prompt, file, ids] {
     flags->has_prompt = prompt->count() > 0;
     flags->has_file = file->count() > 0;
     flags->has_ids = ids->count() > 0;
-    flags->has_ratio = ratio->count() > 0;
+    flags->has_ratio = app.count("--compression-ratio") > 0;
     return run(*flags);
   };
 }

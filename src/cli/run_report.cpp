@@ -136,12 +136,10 @@ std::string plan_text(const engine::Session& session) {
                                  ? "no budget"
                                  : std::to_string(plan.budget_rows) + " rows per KV head";
   return "plan: " + session.policy().spec() + ", " + budget + ", " +
-         engine::prefill_order_name(session.order()) + "\n" +
-         "  KV cache    " + format_bytes(plan.kv_peak_bytes) + " at the peak, " +
-         format_bytes(plan.kv_prompt_bytes) + " after the prompt; the full cache would be " +
-         format_bytes(plan.kv_full_bytes) + "\n" +
-         "  residual    " + format_bytes(plan.footprint.residual_bytes) + "\n" +
-         "  computing   " +
+         engine::prefill_order_name(session.order()) + "\n" + "  KV cache    " +
+         format_bytes(plan.kv_peak_bytes) + " at the peak, " + format_bytes(plan.kv_prompt_bytes) +
+         " after the prompt; the full cache would be " + format_bytes(plan.kv_full_bytes) + "\n" +
+         "  residual    " + format_bytes(plan.footprint.residual_bytes) + "\n" + "  computing   " +
          format_bytes(plan.footprint.compute_bytes + plan.footprint.scratch_bytes) + "\n" +
          "  peak        " + format_bytes(plan.peak_bytes()) + " beside the weights";
 }
@@ -158,12 +156,13 @@ std::string result_text(const engine::Session& session, const engine::SessionRes
                                                      static_cast<double>(cache.now_bytes());
   return sequence.policy.spec() + ": " + rows + " of " + std::to_string(sequence.positions_fed) +
          " rows per KV head kept, " + std::to_string(cache.rows_evicted()) + " rows evicted (" +
-         engine::evict_when_name(result.evict) + ")\n" +
-         "KV cache " + format_bytes(cache.now_bytes()) + " now, " + format_bytes(cache.peak_bytes()) +
+         engine::evict_when_name(result.evict) + ")\n" + "KV cache " +
+         format_bytes(cache.now_bytes()) + " now, " + format_bytes(cache.peak_bytes()) +
          " at the peak; the full cache is " + format_bytes(full_cache_bytes(sequence)) + " (" +
-         format_number("%.1f", saving) + "x)\n" + std::to_string(result.n_prompt) + " tokens read at " +
-         format_number("%.0f", result.prefill_tok_s()) + " tok/s, " + std::to_string(result.n_generated) +
-         " generated at " + format_number("%.1f", result.decode_tok_s()) + " tok/s; first token after " +
+         format_number("%.1f", saving) + "x)\n" + std::to_string(result.n_prompt) +
+         " tokens read at " + format_number("%.0f", result.prefill_tok_s()) + " tok/s, " +
+         std::to_string(result.n_generated) + " generated at " +
+         format_number("%.1f", result.decode_tok_s()) + " tok/s; first token after " +
          format_number("%.2f", result.ttft_ms / 1000) + " s; stopped by " +
          engine::stop_reason_name(result.stop) + "; seed " + std::to_string(result.seed);
 }

@@ -9,7 +9,8 @@
 namespace winnow::cli {
 
 nlohmann::ordered_json plan_json(const engine::Session& session);
-nlohmann::ordered_json result_json(const engine::Session& session, const engine::SessionResult& result);
+nlohmann::ordered_json result_json(const engine::Session& session,
+                                   const engine::SessionResult& result);
 nlohmann::ordered_json kept_json(const engine::Sequence& sequence);
 
 std::string plan_text(const engine::Session& session);

@@ -7,6 +7,8 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/threads.h"
+#include "cache/storage.h"
 
 namespace winnow::engine {
 namespace {
@@ -59,6 +61,23 @@ class RowCount {
   int64_t longest_ = 0;
   int64_t peak_ = 0;
 };
+
+// Address space for what the plan does not count: graphs, logits, tokens, text. ggml aborts where a graph finds none.
+constexpr size_t kOtherAddressSpace = size_t{16} << 20;
+
+// The stacks of the threads must fit beside the rest; how large they are is best found out by trying.
+void check_address_space(const Plan& plan, const cache::CacheShape& shape, int n_threads) {
+  const MemoryLimit space = available_address_space();
+  const size_t needed =
+      shape.reserved_bytes() + plan.peak_bytes() - plan.kv_peak_bytes + kOtherAddressSpace;
+  if (needed > space.bytes) {
+    throw Error(ErrorCode::kResourceExhausted, "the run reserves " + format_bytes(needed) +
+                                                   " of address space, but " + space.source +
+                                                   " leaves " + format_bytes(space.bytes));
+  }
+  const cache::Storage taken(needed);
+  check_threads_start(n_threads);
+}
 
 int64_t saturating_add(int64_t a, int64_t b) {
   return std::min<int64_t>(a + b, INT_MAX);
@@ -119,7 +138,7 @@ Plan make_plan(const PlanInput& input, const cache::CacheShape& shape, policy::P
   return plan;
 }
 
-void check_fits(const Plan& plan, const cache::CacheShape& shape) {
+void check_fits(const Plan& plan, const cache::CacheShape& shape, int n_threads) {
   const MemoryLimit memory = available_memory();
   if (plan.peak_bytes() > memory.bytes) {
     throw Error(ErrorCode::kResourceExhausted,
@@ -130,13 +149,7 @@ void check_fits(const Plan& plan, const cache::CacheShape& shape) {
                     "), but " + memory.source + " leaves " + format_bytes(memory.bytes) +
                     "; a smaller --budget needs less");
   }
-  const MemoryLimit space = available_address_space();
-  const size_t reserved = shape.reserved_bytes() + plan.peak_bytes() - plan.kv_peak_bytes;
-  if (reserved > space.bytes) {
-    throw Error(ErrorCode::kResourceExhausted, "the run reserves " + format_bytes(reserved) +
-                                                   " of address space, but " + space.source +
-                                                   " leaves " + format_bytes(space.bytes));
-  }
+  check_address_space(plan, shape, n_threads);
 }
 
 }  // namespace winnow::engine

@@ -59,7 +59,8 @@ policy::BudgetContext budget_context(const PromptLengths& prompt, bool with_ques
 // `shape` without max_rows; `policy` is resolved on the way (a copy of its answer stays in it).
 Plan make_plan(const PlanInput& input, const cache::CacheShape& shape, policy::Policy& policy);
 
-// Throws resource_exhausted when the plan does not fit the memory, the cgroup or the address space that is left.
-void check_fits(const Plan& plan, const cache::CacheShape& shape);
+// Throws resource_exhausted when the plan does not fit the memory, the cgroup or the address space that is left, or when
+// so many threads cannot be started.
+void check_fits(const Plan& plan, const cache::CacheShape& shape, int n_threads);
 
 }  // namespace winnow::engine

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "model/chat_template.h"
+#include "model/utf8.h"
 
 namespace winnow::engine {
 namespace {
@@ -11,6 +12,35 @@ using model::Token;
 
 void append(std::vector<Token>& tokens, const std::vector<Token>& more) {
   tokens.insert(tokens.end(), more.begin(), more.end());
+}
+
+bool is_blank(const std::string& text) {
+  return text.find_first_not_of(" \t\r\n\v\f") == std::string::npos;
+}
+
+void check_text(const std::string& text, const std::string& name) {
+  if (is_blank(text)) {
+    throw Error(ErrorCode::kInvalidArgument, name + " is empty, or nothing but white space");
+  }
+  if (const std::optional<size_t> offset = model::first_invalid_utf8(text)) {
+    throw Error(ErrorCode::kBadData, name + " is not UTF-8: byte " + std::to_string(*offset) +
+                                         " of " + std::to_string(text.size()) +
+                                         " cannot be part of a character");
+  }
+}
+
+// An empty document with a question about it is a mistake as well: a file that failed to be made, a variable that is not set.
+void check_texts(const PromptText& text) {
+  if (!text.document && !text.question) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "there is no prompt; give a question (-p), a document (-f) or both");
+  }
+  if (text.document) {
+    check_text(*text.document, "the document (-f)");
+  }
+  if (text.question) {
+    check_text(*text.question, "the prompt (-p)");
+  }
 }
 
 std::string without_final_newlines(std::string text) {
@@ -57,12 +87,9 @@ std::vector<Token> PromptTokens::all() const {
 }
 
 PromptTokens tokenize_prompt(const model::Model& model, const PromptText& text) {
+  check_texts(text);
   const std::string document = without_final_newlines(text.document.value_or(""));
   const std::string question = text.question.value_or("");
-  if (document.empty() && question.empty()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "the prompt is empty; give a question (-p), a document (-f) or both");
-  }
   const model::Vocabulary& vocabulary = model.vocabulary();
   const model::RenderedTurn turn = render(model, text);
   PromptTokens tokens;

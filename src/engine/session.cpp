@@ -100,7 +100,7 @@ Session::Session(const model::Model& model, policy::Policy policy, PromptTokens 
     needed = make_plan(input, shape_, policy_);
     needed.footprint = plan_.footprint;
   }
-  check_fits(needed, shape_);
+  check_fits(needed, shape_, options.engine.n_threads);
 }
 
 PromptLengths Session::lengths() const {
