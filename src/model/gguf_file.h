@@ -42,6 +42,10 @@ class GgufFile {
   ggml_tensor* find_tensor(std::string_view name) const;
   std::span<ggml_tensor* const> tensors() const;
 
+  // Throw bad_data or unsupported for this file, with its path before `what`.
+  [[noreturn]] void throw_damaged(const std::string& what) const;
+  [[noreturn]] void throw_unsupported(const std::string& what) const;
+
   const gguf_context* raw() const;
 
  private:

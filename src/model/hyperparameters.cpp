@@ -1,6 +1,5 @@
 #include "model/hyperparameters.h"
 
-#include "base/error.h"
 #include "model/model.h"
 
 namespace winnow::model {
@@ -14,10 +13,6 @@ constexpr int kMaxHeadDim = 1 << 10;
 constexpr int kMaxFf = 1 << 20;
 constexpr int kMaxCtx = 1 << 30;
 constexpr int kMaxVocab = 1 << 24;
-
-[[noreturn]] void throw_unsupported(const GgufFile& file, const std::string& what) {
-  throw Error(ErrorCode::kUnsupported, "'" + file.path() + "': unsupported: " + what);
-}
 
 // Reads keys "ARCHITECTURE.name".
 class Reader {
@@ -39,7 +34,7 @@ class Reader {
  private:
   void refuse_array(const char* name) const {
     if (file_.is_array(key(name))) {
-      throw_unsupported(file_, "key '" + key(name) + "' with a value per layer");
+      file_.throw_unsupported("key '" + key(name) + "' with a value per layer");
     }
   }
 
@@ -50,11 +45,10 @@ class Reader {
 // What would change the graph and is not built.
 void refuse_variants(const GgufFile& file, const Reader& read) {
   if (file.find_integer(read.key("expert_count"), 0, INT32_MAX).value_or(0) > 0) {
-    throw_unsupported(file, "mixture of experts ('" + read.key("expert_count") + "')");
+    file.throw_unsupported("mixture of experts ('" + read.key("expert_count") + "')");
   }
   if (!file.find_bool(read.key("attention.causal")).value_or(true)) {
-    throw_unsupported(file,
-                      "attention that is not causal ('" + read.key("attention.causal") + "')");
+    file.throw_unsupported("attention that is not causal ('" + read.key("attention.causal") + "')");
   }
 }
 
@@ -62,10 +56,10 @@ void refuse_variants(const GgufFile& file, const Reader& read) {
 float read_rope_freq_scale(const GgufFile& file, const Reader& read) {
   const std::string type = file.find_string(read.key("rope.scaling.type")).value_or("linear");
   if (type != "linear" && type != "none") {
-    throw_unsupported(file, "rope scaling " + quoted(type) + " (supported: none, linear)");
+    file.throw_unsupported("rope scaling " + quoted(type) + " (supported: none, linear)");
   }
   if (file.find_number(read.key("rope.scaling.attn_factor"), -1e6F, 1e6F).value_or(1.0F) != 1.0F) {
-    throw_unsupported(file, "key '" + read.key("rope.scaling.attn_factor") + "' other than 1");
+    file.throw_unsupported("key '" + read.key("rope.scaling.attn_factor") + "' other than 1");
   }
   auto factor = file.find_number(read.key("rope.scaling.factor"), 0.0F, 1e6F);
   if (!factor) {
@@ -78,30 +72,26 @@ float read_rope_freq_scale(const GgufFile& file, const Reader& read) {
 int read_n_vocab(const GgufFile& file) {
   const ggml_tensor* token_embd = file.find_tensor("token_embd.weight");
   if (token_embd == nullptr) {
-    throw Error(ErrorCode::kBadData,
-                "'" + file.path() + "': tensor 'token_embd.weight' is missing");
+    file.throw_damaged("tensor 'token_embd.weight' is missing");
   }
   if (token_embd->ne[1] > kMaxVocab) {
-    throw Error(ErrorCode::kBadData, "'" + file.path() + "': tensor 'token_embd.weight' has " +
-                                         std::to_string(token_embd->ne[1]) +
-                                         " rows (allowed: " + std::to_string(kMaxVocab) + ")");
+    file.throw_damaged("tensor 'token_embd.weight' has " + std::to_string(token_embd->ne[1]) +
+                       " rows (allowed: " + std::to_string(kMaxVocab) + ")");
   }
   return static_cast<int>(token_embd->ne[1]);
 }
 
 void check_consistency(const GgufFile& file, const Hyperparameters& hyper) {
   if (hyper.n_heads % hyper.n_kv_heads != 0) {
-    throw Error(ErrorCode::kBadData, "'" + file.path() + "': " + std::to_string(hyper.n_heads) +
-                                         " heads cannot share " + std::to_string(hyper.n_kv_heads) +
-                                         " KV heads evenly");
+    file.throw_damaged("" + std::to_string(hyper.n_heads) + " heads cannot share " +
+                       std::to_string(hyper.n_kv_heads) + " KV heads evenly");
   }
   if (hyper.head_dim % 2 != 0) {
-    throw Error(ErrorCode::kBadData, "'" + file.path() + "': heads of length " +
-                                         std::to_string(hyper.head_dim) + " cannot rotate");
+    file.throw_damaged("heads of length " + std::to_string(hyper.head_dim) + " cannot rotate");
   }
   if (hyper.n_rot != hyper.head_dim) {
-    throw_unsupported(file, "rotation of " + std::to_string(hyper.n_rot) +
-                                " dimensions of heads of length " + std::to_string(hyper.head_dim));
+    file.throw_unsupported("rotation of " + std::to_string(hyper.n_rot) +
+                           " dimensions of heads of length " + std::to_string(hyper.head_dim));
   }
 }
 
@@ -118,16 +108,15 @@ Hyperparameters read_hyperparameters(const GgufFile& file, const Family& family)
   hyper.n_heads = read.count("attention.head_count", kMaxHeads);
   hyper.n_kv_heads = read.count_or("attention.head_count_kv", kMaxHeads, hyper.n_heads);
   if (!file.has(read.key("attention.key_length")) && hyper.n_embd % hyper.n_heads != 0) {
-    throw Error(ErrorCode::kBadData, "'" + file.path() + "': embeddings of length " +
-                                         std::to_string(hyper.n_embd) + " cannot be cut into " +
-                                         std::to_string(hyper.n_heads) + " heads");
+    file.throw_damaged("embeddings of length " + std::to_string(hyper.n_embd) +
+                       " cannot be cut into " + std::to_string(hyper.n_heads) + " heads");
   }
   hyper.head_dim = read.count_or("attention.key_length", kMaxHeadDim, hyper.n_embd / hyper.n_heads);
   const int value_length =
       read.count_or("attention.value_length", kMaxHeadDim, hyper.n_embd / hyper.n_heads);
   if (value_length != hyper.head_dim) {
-    throw_unsupported(file, "keys of length " + std::to_string(hyper.head_dim) +
-                                " with values of length " + std::to_string(value_length));
+    file.throw_unsupported("keys of length " + std::to_string(hyper.head_dim) +
+                           " with values of length " + std::to_string(value_length));
   }
   hyper.n_ff = read.count("feed_forward_length", kMaxFf);
   hyper.n_vocab = read_n_vocab(file);

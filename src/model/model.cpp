@@ -1,7 +1,5 @@
 #include "model/model.h"
 
-#include "base/error.h"
-
 namespace winnow::model {
 
 Model::Model(const std::string& path, const ModelOptions& options)
@@ -10,9 +8,8 @@ Model::Model(const std::string& path, const ModelOptions& options)
       hyper_(read_hyperparameters(file_, *family_)) {
   const int n_tokens = check_vocabulary(file_);
   if (n_tokens != hyper_.n_vocab) {
-    throw Error(ErrorCode::kBadData, "'" + path + "': the vocabulary has " +
-                                         std::to_string(n_tokens) + " tokens, but there are " +
-                                         std::to_string(hyper_.n_vocab) + " embeddings");
+    file_.throw_damaged("the vocabulary has " + std::to_string(n_tokens) +
+                        " tokens, but there are " + std::to_string(hyper_.n_vocab) + " embeddings");
   }
   // Before the vocabulary: a wrong shape is found in no time, libllama takes up to half a second.
   weights_ = std::make_unique<Weights>(file_, hyper_, options.weights, options.n_threads);

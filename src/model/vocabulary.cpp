@@ -28,8 +28,7 @@ Vocabulary::Vocabulary(const GgufFile& file) : path_(file.path()) {
   params.progress_callback = [](float, void*) { return true; };  // the default prints dots
   model_ = llama_model_load_from_file(path_.c_str(), params);
   if (model_ == nullptr) {
-    throw Error(ErrorCode::kBadData,
-                "'" + path_ + "': libllama refuses the vocabulary: " + libllama_error());
+    file.throw_damaged("libllama refuses the vocabulary: " + libllama_error());
   }
   is_sentencepiece_ = llama_vocab_type(raw()) == LLAMA_VOCAB_TYPE_SPM;
 }

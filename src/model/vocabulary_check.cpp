@@ -7,7 +7,6 @@
 #include <string_view>
 #include <unordered_set>
 
-#include "base/error.h"
 #include "gguf.h"
 #include "model/gguf_file.h"
 
@@ -60,24 +59,17 @@ class VocabularyCheck {
   }
 
  private:
-  [[noreturn]] void damaged(const std::string& what) const {
-    throw Error(ErrorCode::kBadData, "'" + file_.path() + "': " + what);
-  }
-  [[noreturn]] void unsupported(const std::string& what) const {
-    throw Error(ErrorCode::kUnsupported, "'" + file_.path() + "': unsupported: " + what);
-  }
-
   void check_kind() {
     tokenizer_ = file_.string("tokenizer.ggml.model");
     if (std::find(std::begin(kTokenizers), std::end(kTokenizers), tokenizer_) ==
         std::end(kTokenizers)) {
-      unsupported("tokenizer " + quoted(tokenizer_) + " (supported: gpt2, llama)");
+      file_.throw_unsupported("tokenizer " + quoted(tokenizer_) + " (supported: gpt2, llama)");
     }
     const std::string pre = file_.find_string("tokenizer.ggml.pre").value_or("");
     if (tokenizer_ == "gpt2" &&
         std::find(std::begin(kRefusedPreTokenizers), std::end(kRefusedPreTokenizers), pre) !=
             std::end(kRefusedPreTokenizers)) {
-      unsupported("pre-tokenizer " + quoted(pre));
+      file_.throw_unsupported("pre-tokenizer " + quoted(pre));
     }
     if (tokenizer_ == "gpt2") {
       check_merges();
@@ -94,9 +86,9 @@ class VocabularyCheck {
     const bool is_array = gguf_get_kv_type(gguf_, id) == GGUF_TYPE_ARRAY;
     const gguf_type type = is_array ? gguf_get_arr_type(gguf_, id) : gguf_get_kv_type(gguf_, id);
     if (!is_array || std::find(types.begin(), types.end(), type) == types.end()) {
-      damaged("key '" + key + "' is of type '" + gguf_type_name(type) + "'" +
-              (is_array ? " (an array)" : "") + ", not an array of '" +
-              gguf_type_name(*types.begin()) + "'");
+      file_.throw_damaged("key '" + key + "' is of type '" + gguf_type_name(type) + "'" +
+                          (is_array ? " (an array)" : "") + ", not an array of '" +
+                          gguf_type_name(*types.begin()) + "'");
     }
     return id;
   }
@@ -105,19 +97,19 @@ class VocabularyCheck {
   void check_merges() const {
     const int64_t id = find_array("merges", {GGUF_TYPE_STRING});
     if (id < 0) {
-      damaged("key 'tokenizer.ggml.merges' is missing");
+      file_.throw_damaged("key 'tokenizer.ggml.merges' is missing");
     }
     const size_t n_merges = gguf_get_arr_n(gguf_, id);
     if (n_merges > kMaxTokens) {
-      damaged("there are " + std::to_string(n_merges) +
-              " merges (allowed: " + std::to_string(kMaxTokens) + ")");
+      file_.throw_damaged("there are " + std::to_string(n_merges) +
+                          " merges (allowed: " + std::to_string(kMaxTokens) + ")");
     }
     for (size_t i = 0; i < n_merges; ++i) {
       const std::string_view merge = gguf_get_arr_str(gguf_, id, i);
       const size_t space = merge.find(' ', 1);
       if (space == std::string_view::npos || space + 1 == merge.size()) {
-        damaged("merge " + std::to_string(i) + " is " + quoted(merge) +
-                ", not two pieces with a space between them");
+        file_.throw_damaged("merge " + std::to_string(i) + " is " + quoted(merge) +
+                            ", not two pieces with a space between them");
       }
     }
   }
@@ -125,12 +117,12 @@ class VocabularyCheck {
   void check_tokens() {
     const int64_t id = find_array("tokens", {GGUF_TYPE_STRING});
     if (id < 0) {
-      damaged("key 'tokenizer.ggml.tokens' is missing");
+      file_.throw_damaged("key 'tokenizer.ggml.tokens' is missing");
     }
     const size_t n = gguf_get_arr_n(gguf_, id);
     if (n == 0 || n > kMaxTokens) {
-      damaged("there are " + std::to_string(n) + " tokens (allowed: 1 to " +
-              std::to_string(kMaxTokens) + ")");
+      file_.throw_damaged("there are " + std::to_string(n) + " tokens (allowed: 1 to " +
+                          std::to_string(kMaxTokens) + ")");
     }
     n_tokens_ = static_cast<int>(n);
     std::unordered_set<std::string> seen;
@@ -141,7 +133,8 @@ class VocabularyCheck {
         token = "[EMPTY_" + std::to_string(i) + "]";  // the name that libllama gives it
       }
       if (!seen.insert(token).second) {
-        damaged("token " + std::to_string(i) + " (" + quoted(token) + ") is there twice");
+        file_.throw_damaged("token " + std::to_string(i) + " (" + quoted(token) +
+                            ") is there twice");
       }
     }
     if (tokenizer_ == "llama") {
@@ -154,7 +147,7 @@ class VocabularyCheck {
     for (int byte = 0; byte < 256; ++byte) {
       const std::string name = std::string("<0x") + kHex[byte / 16] + kHex[byte % 16] + ">";
       if (!tokens.contains(name) && !tokens.contains(std::string(1, static_cast<char>(byte)))) {
-        damaged("the vocabulary has no token '" + name + "'");
+        file_.throw_damaged("the vocabulary has no token '" + name + "'");
       }
     }
   }
@@ -162,8 +155,8 @@ class VocabularyCheck {
   void check_length(const char* name, int64_t id) const {
     const size_t n = gguf_get_arr_n(gguf_, id);
     if (n != static_cast<size_t>(n_tokens_)) {
-      damaged("key '" + full_key(name) + "' has " + std::to_string(n) + " entries for " +
-              std::to_string(n_tokens_) + " tokens");
+      file_.throw_damaged("key '" + full_key(name) + "' has " + std::to_string(n) +
+                          " entries for " + std::to_string(n_tokens_) + " tokens");
     }
   }
 
@@ -176,7 +169,7 @@ class VocabularyCheck {
     if (gguf_get_arr_type(gguf_, id) == GGUF_TYPE_FLOAT32) {
       const auto* scores = static_cast<const float*>(gguf_get_arr_data(gguf_, id));
       if (std::any_of(scores, scores + n_tokens_, [](float score) { return std::isnan(score); })) {
-        damaged("key 'tokenizer.ggml.scores' holds a NaN");
+        file_.throw_damaged("key 'tokenizer.ggml.scores' holds a NaN");
       }
     }
   }
@@ -190,8 +183,8 @@ class VocabularyCheck {
     const auto* types = static_cast<const int32_t*>(gguf_get_arr_data(gguf_, id));
     for (int token = 0; token < n_tokens_; ++token) {
       if (types[token] < 0 || types[token] > kLastType) {
-        damaged("token " + std::to_string(token) + " is of type " + std::to_string(types[token]) +
-                " (allowed: 0 to 6)");
+        file_.throw_damaged("token " + std::to_string(token) + " is of type " +
+                            std::to_string(types[token]) + " (allowed: 0 to 6)");
       }
     }
   }

@@ -60,9 +60,8 @@ class Lookup {
   ggml_tensor* find_matrix(const std::string& name, int64_t n_in, int64_t n_out) {
     ggml_tensor* tensor = find(name, n_in, n_out);
     if (tensor != nullptr && !is_matrix_type(tensor->type)) {
-      throw Error(ErrorCode::kUnsupported, where(name) + "is of type '" +
-                                               ggml_type_name(tensor->type) +
-                                               "', which cannot be multiplied with");
+      file_.throw_unsupported(where(name) + "is of type '" + ggml_type_name(tensor->type) +
+                              "', which cannot be multiplied with");
     }
     return tensor;
   }
@@ -72,9 +71,8 @@ class Lookup {
   ggml_tensor* find_vector(const std::string& name, int64_t n) {
     ggml_tensor* tensor = find(name, n, 1);
     if (tensor != nullptr && tensor->type != GGML_TYPE_F32) {
-      throw Error(
-          ErrorCode::kUnsupported,
-          where(name) + "is of type '" + ggml_type_name(tensor->type) + "' (supported: 'f32')");
+      file_.throw_unsupported(where(name) + "is of type '" + ggml_type_name(tensor->type) +
+                              "' (supported: 'f32')");
     }
     return tensor;
   }
@@ -83,21 +81,18 @@ class Lookup {
   void expect_all_used(std::string_view architecture) const {
     for (const ggml_tensor* tensor : file_.tensors()) {
       if (!used_.contains(tensor->name)) {
-        throw Error(ErrorCode::kUnsupported,
-                    "'" + file_.path() + "': unsupported: tensor " + quoted(tensor->name) +
-                        " has no place in the family '" + std::string(architecture) + "'");
+        file_.throw_unsupported("tensor " + quoted(tensor->name) + " has no place in the family '" +
+                                std::string(architecture) + "'");
       }
     }
   }
 
  private:
-  std::string where(const std::string& name) const {
-    return "'" + file_.path() + "': tensor '" + name + "' ";
-  }
+  static std::string where(const std::string& name) { return "tensor '" + name + "' "; }
 
   ggml_tensor* required(const std::string& name, ggml_tensor* tensor) const {
     if (tensor == nullptr) {
-      throw Error(ErrorCode::kBadData, where(name) + "is missing");
+      file_.throw_damaged(where(name) + "is missing");
     }
     return tensor;
   }
@@ -110,8 +105,8 @@ class Lookup {
     }
     const int64_t expected[GGML_MAX_DIMS] = {n_in, n_out, 1, 1};
     if (!std::equal(std::begin(expected), std::end(expected), tensor->ne)) {
-      throw Error(ErrorCode::kBadData, where(name) + "has the shape " + shape(tensor->ne) +
-                                           " (expected: " + shape(expected) + ")");
+      file_.throw_damaged(where(name) + "has the shape " + shape(tensor->ne) +
+                          " (expected: " + shape(expected) + ")");
     }
     return tensor;
   }
@@ -148,9 +143,9 @@ LayerWeights find_layer(Lookup& find, const Hyperparameters& hyper, bool has_qkv
 
 void refuse_fused_qkv(const GgufFile& file) {
   if (file.find_tensor("blk.0.attn_qkv.weight") != nullptr) {
-    throw Error(ErrorCode::kUnsupported, "'" + file.path() +
-                                             "': unsupported: fused query, key and value weights "
-                                             "('blk.0.attn_qkv.weight')");
+    file.throw_unsupported(
+        "fused query, key and value weights "
+        "('blk.0.attn_qkv.weight')");
   }
 }
 
