@@ -376,6 +376,10 @@ void Engine::compute(StepGraph& graph) {
 Engine::Footprint Engine::footprint(int n_tokens, PrefillOrder order) {
   const int n_layers = model_.hyper().n_layers;
   const int rows = padded(std::min(n_tokens, options_.n_batch));
+  const int n_last = n_tokens % options_.n_batch;  // tokens of a last chunk that is not full
+  const auto n_residual_rows =
+      static_cast<size_t>(n_tokens / options_.n_batch) * static_cast<size_t>(rows) +
+      static_cast<size_t>(n_last > 0 ? padded(n_last) : 0);
   const bool is_layer_major = order == PrefillOrder::kLayerMajor;
   const size_t layers = graphs_.measure({.first_layer = 0,
                                          .n_layers = is_layer_major ? 1 : n_layers,
@@ -387,10 +391,10 @@ Engine::Footprint Engine::footprint(int n_tokens, PrefillOrder order) {
       graphs_.measure({.first_layer = 0, .n_layers = n_layers, .n_tokens = 1, .has_logits = true});
   return {.compute_bytes = std::max({layers, output, decode}),
           .scratch_bytes = step_.measure_scratch(n_tokens),
-          .residual_bytes = is_layer_major
-                                ? static_cast<size_t>(n_tokens) *
-                                      static_cast<size_t>(model_.hyper().n_embd) * sizeof(float)
-                                : 0};
+          .residual_bytes =
+              is_layer_major
+                  ? n_residual_rows * static_cast<size_t>(model_.hyper().n_embd) * sizeof(float)
+                  : 0};
 }
 
 }  // namespace winnow::engine

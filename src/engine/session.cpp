@@ -92,7 +92,7 @@ Session::Session(const model::Model& model, policy::Policy policy, PromptTokens 
                   .order = order_,
                   .n_batch = options.engine.n_batch};
   plan_ = make_plan(input, shape_, policy_);
-  plan_.footprint = engine_.footprint(prompt_.size(), order_);
+  plan_.footprint = footprint();
   shape_.max_rows = plan_.max_rows;
   Plan needed = plan_;
   if (options.n_predict < 0) {  // how long the answer gets is open: what is certain is the prompt
@@ -107,6 +107,19 @@ PromptLengths Session::lengths() const {
   return {.before_question = static_cast<int>(prompt_.before.size() + prompt_.document.size()),
           .document = static_cast<int>(prompt_.document.size()),
           .total = prompt_.size()};
+}
+
+// With before-question eviction the prompt is fed in two parts, and only the scratch for attention sees both.
+Engine::Footprint Session::footprint() {
+  Engine::Footprint whole = engine_.footprint(prompt_.size(), order_);
+  if (options_.evict == EvictWhen::kBeforeQuestion) {
+    const int n_first = lengths().before_question;
+    const Engine::Footprint first = engine_.footprint(n_first, order_);
+    const Engine::Footprint second = engine_.footprint(prompt_.size() - n_first, order_);
+    whole.compute_bytes = std::max(first.compute_bytes, second.compute_bytes);
+    whole.residual_bytes = std::max(first.residual_bytes, second.residual_bytes);
+  }
+  return whole;
 }
 
 SessionResult Session::run(const SessionCallbacks& callbacks) {

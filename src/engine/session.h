@@ -78,6 +78,7 @@ class Session {
 
  private:
   PromptLengths lengths() const;
+  Engine::Footprint footprint();
   void read_prompt(const SessionCallbacks& callbacks, SessionResult& result);
   void generate(const SessionCallbacks& callbacks, SessionResult& result);
 
