@@ -1,0 +1,224 @@
+// --dry-run says what then happens, and the dumps say what happened.
+
+#include <sys/stat.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "base/mapped_file.h"
+#include "cli/winnow_program.h"
+
+namespace winnow::test {
+namespace {
+
+using nlohmann::json;
+
+struct PlanCase {
+  std::string name;
+  Args args;
+};
+
+const std::vector<PlanCase>& plan_cases() {
+  static const std::vector<PlanCase> cases{
+      {"Full", {}},
+      {"LayerMajor", {"--budget", "200"}},
+      {"ChunkMajor", {"--budget", "200", "--prefill", "chunk-major"}},
+      {"PerChunk", {"--budget", "200", "--evict", "per-chunk", "-b", "100"}},
+      {"BeforeQuestion", {"--budget", "200", "--evict", "before-question"}},
+      {"BeforeQuestionInPercent", {"--budget", "10%", "--evict", "before-question"}},
+      {"Slack", {"--policy", "knorm:budget=200,slack=50"}},
+      {"Bytes", {"--budget", "64KiB", "--cache-type-k", "f32"}},
+      {"SmallBatch", {"--budget", "200", "-b", "3"}},
+      {"BudgetBeyondThePrompt", {"--budget", "3000"}},
+  };
+  return cases;
+}
+
+class Plan : public testing::TestWithParam<PlanCase> {};
+
+void expect_near(const json& planned, const json& actual, const char* what) {
+  const double size = actual;
+  EXPECT_NEAR(planned.get<double>(), size, 0.05 * size) << what;
+}
+
+// `prompt` holds -f and -p.
+void expect_plan_holds(const Args& prompt, const Args& flags) {
+  Args args = prompt;
+  args.insert(args.end(), {"-n", "80"});
+  args.insert(args.end(), flags.begin(), flags.end());
+  Args dry = args;
+  dry.push_back("--dry-run");
+  const json plan = tiny_json(dry);
+  const json report = tiny_json(args);
+  EXPECT_EQ(plan["policy"], report["policy"]);
+  EXPECT_EQ(plan["prefill"], report["prefill"]);
+  EXPECT_EQ(plan["budget_rows"], report["budget_rows"]);
+  EXPECT_EQ(plan["row_bytes"], report["row_bytes"]);
+  EXPECT_LE(report["kept_rows"]["max"], plan["max_rows"]);
+  expect_near(plan["kv_bytes"]["peak"], report["kv_bytes"]["peak"], "kv_bytes.peak");
+  expect_near(plan["kv_bytes"]["full_cache"], report["kv_bytes"]["full_cache"], "full_cache");
+  expect_near(plan["residual_bytes"], report["residual_bytes"], "residual_bytes");
+  expect_near(plan["compute_bytes"], report["compute_bytes"], "compute_bytes");
+  expect_near(plan["peak_bytes"], report["peak_bytes"], "peak_bytes");
+}
+
+TEST_P(Plan, HoldsForALongDocument) {
+  expect_plan_holds({"-f", document(500), "-p", "What is this about?"}, GetParam().args);
+}
+
+TEST_P(Plan, HoldsForAShortDocument) {
+  expect_plan_holds({"-f", document(5), "-p", "What is this about?"}, GetParam().args);
+}
+
+TEST_P(Plan, TextSaysTheSame) {
+  Args args{"-f", document(500), "-p", "Why?", "-n", "80", "--dry-run"};
+  args.insert(args.end(), GetParam().args.begin(), GetParam().args.end());
+  const json plan = tiny_json(args);
+  const Outcome text = run_winnow(tiny_run(args));
+  EXPECT_EQ(text.status, 0);
+  EXPECT_EQ(text.err, "");
+  const json rows = plan["budget_rows"];
+  const std::string budget = rows.is_null() ? "no budget" : rows.dump() + " rows per KV head";
+  for (const std::string& part :
+       {"plan: " + plan["policy"].get<std::string>(), budget, plan["prefill"].get<std::string>(),
+        std::string("at the peak"), std::string("the full cache would be")}) {
+    EXPECT_NE(text.out.find(part), std::string::npos) << part << " in: " << text.out;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, Plan, testing::ValuesIn(plan_cases()),
+                         [](const auto& instance) { return instance.param.name; });
+
+// --- dumps
+
+TEST(DumpKept, PositionsAscendAndHoldSinksAndRecentRows) {
+  const std::string path = temporary_path("kept.json");
+  const json report = tiny_json({"-f", document(100), "-n", "20", "--policy",
+                                 "knorm:budget=50,n_sink=4,n_recent=10", "--dump-kept", path});
+  const json dump = json::parse(read_text_file(path));
+  const int fed = report["positions_fed"];
+  EXPECT_EQ(dump["policy"], report["policy"]);
+  EXPECT_EQ(dump["positions_fed"], fed);
+  ASSERT_EQ(dump["kept_positions"].size(), 2U);
+  bool has_row_between = false;
+  for (const json& layer : dump["kept_positions"]) {
+    ASSERT_EQ(layer.size(), 2U);
+    for (const json& head : layer) {
+      const std::vector<int> kept = head;
+      ASSERT_EQ(kept.size(), 50U);
+      EXPECT_TRUE(std::is_sorted(kept.begin(), kept.end(), std::less_equal<>()));  // no equals
+      for (int i = 0; i < 4; ++i) {
+        EXPECT_EQ(kept[static_cast<size_t>(i)], i);
+      }
+      for (int i = 1; i <= 10; ++i) {
+        EXPECT_EQ(kept[50 - static_cast<size_t>(i)], fed - i);
+      }
+      has_row_between = has_row_between || kept[39] - kept[4] != 35;
+    }
+  }
+  EXPECT_TRUE(has_row_between) << "the method chose nothing";
+}
+
+TEST(DumpKept, FullCacheHoldsAll) {
+  const std::string path = temporary_path("all.json");
+  const json report = tiny_json({"-p", "hello", "-n", "5", "--dump-kept", path});
+  const json dump = json::parse(read_text_file(path));
+  std::vector<int> all(report["positions_fed"].get<size_t>());
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i] = static_cast<int>(i);
+  }
+  EXPECT_EQ(dump["kept_positions"][1][1].get<std::vector<int>>(), all);
+}
+
+// What exists and is not a file is written to: replacing /dev/null would be a surprise.
+TEST(DumpKept, DoesNotReplaceAPipe) {
+  const std::string path = temporary_path("pipe");
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  Program reader("/bin/cat", {path}, {});
+  const Outcome run = run_winnow(tiny_run({"-p", "hello", "-n", "1", "-q", "--dump-kept", path}));
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_TRUE(std::filesystem::is_fifo(path));
+  EXPECT_TRUE(json::parse(reader.wait().out).contains("kept_positions"));
+}
+
+TEST(DumpKept, LeavesNothingBesideTheFile) {
+  const std::filesystem::path folder = temporary_path("dumps");
+  std::filesystem::create_directory(folder);
+  tiny_json({"-p", "hello", "-n", "2", "--dump-kept", folder / "kept", "--dump-logits",
+             folder / "logits"});
+  const auto n_files = std::distance(std::filesystem::directory_iterator(folder), {});
+  EXPECT_EQ(n_files, 2);
+}
+
+struct Npy {
+  size_t n_rows = 0;
+  size_t n_columns = 0;
+  std::vector<float> values;
+};
+
+// Reads what NumPy would, for this one type.
+Npy read_npy(const std::string& path) {
+  const std::string file = read_text_file(path);
+  EXPECT_EQ(file.substr(0, 8), std::string("\x93NUMPY\x01\x00", 8));
+  const size_t header_size =
+      static_cast<unsigned char>(file[8]) + 256U * static_cast<unsigned char>(file[9]);
+  EXPECT_EQ((10 + header_size) % 64, 0U);
+  const std::string header = file.substr(10, header_size);
+  EXPECT_EQ(header.back(), '\n');
+  EXPECT_NE(header.find("'descr': '<f4'"), std::string::npos) << header;
+  EXPECT_NE(header.find("'fortran_order': False"), std::string::npos) << header;
+  Npy npy;
+  EXPECT_EQ(std::sscanf(header.c_str() + header.find("'shape': ("), "'shape': (%zu, %zu)",
+                        &npy.n_rows, &npy.n_columns),
+            2);
+  npy.values.resize(npy.n_rows * npy.n_columns);
+  EXPECT_EQ(file.size() - 10 - header_size, npy.values.size() * sizeof(float));
+  std::memcpy(npy.values.data(), file.data() + 10 + header_size,
+              std::min(file.size() - 10 - header_size, npy.values.size() * sizeof(float)));
+  return npy;
+}
+
+TEST(DumpLogits, AreThoseTokensWereChosenFrom) {
+  const std::string path = temporary_path("logits.npy");
+  const Args rest{"-q", "--temp", "0", "--ignore-eos"};
+  Args args = tiny_run({"--ids", "10,20,30", "-n", "6", "--dump-logits", path});
+  args.insert(args.end(), rest.begin(), rest.end());
+  const std::string answer = run_winnow(args).out;
+  const Npy npy = read_npy(path);
+  ASSERT_EQ(npy.n_rows, 6U);
+  ASSERT_EQ(npy.n_columns, 289U);
+  EXPECT_TRUE(std::all_of(npy.values.begin(), npy.values.end(),
+                          [](float value) { return std::isfinite(value); }));
+  // The likeliest token of the first row, given as part of the prompt, leaves the rest of the answer.
+  const auto best = std::max_element(npy.values.begin(), npy.values.begin() + 289);
+  Args shorter =
+      tiny_run({"--ids", "10,20,30," + std::to_string(best - npy.values.begin()), "-n", "5"});
+  shorter.insert(shorter.end(), rest.begin(), rest.end());
+  const std::string end = run_winnow(shorter).out;
+  EXPECT_GT(end.size(), 3U);
+  EXPECT_TRUE(answer.ends_with(end));
+}
+
+TEST(DumpLogits, OfAllPositions) {
+  for (const char* evict : {"after-prompt", "before-question"}) {
+    const std::string path = temporary_path(std::string("all-logits-") + evict);
+    const json report = tiny_json({"-f", document(30), "-p", "Why?", "-n", "6", "--budget", "40",
+                                   "--evict", evict, "--dump-logits", path, "--logits-all"});
+    const Npy npy = read_npy(path);
+    EXPECT_EQ(npy.n_rows, report["n_prompt"].get<size_t>() + 6 - 1);
+    const std::string last_path = temporary_path(std::string("last-logits-") + evict);
+    tiny_json({"-f", document(30), "-p", "Why?", "-n", "6", "--budget", "40", "--evict", evict,
+               "--dump-logits", last_path});
+    const Npy last = read_npy(last_path);
+    ASSERT_EQ(last.n_rows, 6U);
+    EXPECT_EQ(
+        std::memcmp(last.values.data(), npy.values.data() + npy.values.size() - last.values.size(),
+                    last.values.size() * sizeof(float)),
+        0);
+  }
+}
+
+}  // namespace
+}  // namespace winnow::test

@@ -1,0 +1,318 @@
+// What `winnow run` and `winnow methods` report of a run that works.
+
+#include <set>
+
+#include "cli/winnow_program.h"
+#include "policy/methods.h"
+
+namespace winnow::test {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kHeads = 4;  // layers times KV heads of the tiny model
+
+std::set<std::string> keys_of(const json& object) {
+  std::set<std::string> keys;
+  for (const auto& [key, value] : object.items()) {
+    keys.insert(key);
+  }
+  return keys;
+}
+
+int64_t kept_rows(const json& report) {
+  int64_t rows = 0;
+  for (const json& layer : report["kept_rows"]["per_layer"]) {
+    for (const json& head : layer) {
+      rows += head.get<int64_t>();
+    }
+  }
+  return rows;
+}
+
+// What must add up in every report.
+void expect_consistent(const json& report) {
+  const int64_t fed = report["positions_fed"];
+  EXPECT_EQ(fed, report["n_prompt"].get<int64_t>() +
+                     std::max<int64_t>(report["n_generated"].get<int64_t>() - 1, 0));
+  EXPECT_EQ(report["rows_evicted"].get<int64_t>(), kHeads * fed - kept_rows(report));
+  const int64_t row_bytes = report["row_bytes"];
+  EXPECT_EQ(report["kv_bytes"]["now"].get<int64_t>(), kept_rows(report) * row_bytes);
+  EXPECT_EQ(report["kv_bytes"]["full_cache"].get<int64_t>(), kHeads * fed * row_bytes);
+  EXPECT_GE(report["kv_bytes"]["peak"], report["kv_bytes"]["now"]);
+  EXPECT_GE(report["kv_bytes"]["committed"], report["kv_bytes"]["now"]);
+  EXPECT_EQ(report["peak_bytes"].get<int64_t>(), report["kv_bytes"]["peak"].get<int64_t>() +
+                                                     report["residual_bytes"].get<int64_t>() +
+                                                     report["compute_bytes"].get<int64_t>());
+}
+
+void expect_kept(const json& report, int rows) {
+  EXPECT_EQ(report["kept_rows"]["min"], rows);
+  EXPECT_EQ(report["kept_rows"]["max"], rows);
+  EXPECT_EQ(kept_rows(report), int64_t{kHeads} * rows);
+}
+
+TEST(Report, HasTheDocumentedKeysAndTypes) {
+  const json report = tiny_json({"-f", document(100), "-p", "Why?", "-n", "8", "--budget", "50"});
+  EXPECT_EQ(keys_of(report), (std::set<std::string>{"answer",
+                                                    "stop",
+                                                    "n_prompt",
+                                                    "n_document",
+                                                    "n_generated",
+                                                    "policy",
+                                                    "budget_rows",
+                                                    "evict",
+                                                    "prefill",
+                                                    "seed",
+                                                    "positions_fed",
+                                                    "rows_evicted",
+                                                    "evicted_during_prompt",
+                                                    "kept_rows",
+                                                    "row_bytes",
+                                                    "kv_bytes",
+                                                    "residual_bytes",
+                                                    "compute_bytes",
+                                                    "peak_bytes",
+                                                    "rss_peak_bytes",
+                                                    "values_saturated",
+                                                    "values_not_finite",
+                                                    "ttft_ms",
+                                                    "prefill_tok_s",
+                                                    "decode_tok_s",
+                                                    "evictions"}));
+  EXPECT_EQ(keys_of(report["kept_rows"]), (std::set<std::string>{"min", "max", "per_layer"}));
+  EXPECT_EQ(keys_of(report["kv_bytes"]),
+            (std::set<std::string>{"now", "peak", "full_cache", "committed"}));
+  EXPECT_EQ(keys_of(report["evictions"]), (std::set<std::string>{"count", "ms"}));
+  for (const char* key : {"answer", "stop", "policy", "evict", "prefill"}) {
+    EXPECT_TRUE(report[key].is_string()) << key;
+  }
+  for (const char* key :
+       {"n_prompt", "n_document", "n_generated", "budget_rows", "seed", "positions_fed",
+        "rows_evicted", "row_bytes", "residual_bytes", "compute_bytes", "peak_bytes",
+        "rss_peak_bytes", "values_saturated", "values_not_finite"}) {
+    EXPECT_TRUE(report[key].is_number_integer()) << key;
+  }
+  for (const char* key : {"ttft_ms", "prefill_tok_s", "decode_tok_s"}) {
+    EXPECT_TRUE(report[key].is_number_float()) << key;
+    EXPECT_GT(report[key], 0) << key;
+  }
+  EXPECT_TRUE(report["evicted_during_prompt"].is_boolean());
+  EXPECT_EQ(report["kept_rows"]["per_layer"].size(), 2U);
+  EXPECT_EQ(report["kept_rows"]["per_layer"][0].size(), 2U);
+}
+
+TEST(Report, FullCacheKeepsAll) {
+  const json report = tiny_json({"-f", document(100), "-n", "8"});
+  expect_consistent(report);
+  EXPECT_EQ(report["policy"], "full");
+  EXPECT_TRUE(report["budget_rows"].is_null());
+  EXPECT_EQ(report["rows_evicted"], 0);
+  EXPECT_EQ(report["evictions"]["count"], 0);
+  EXPECT_EQ(report["prefill"], "chunk-major");
+  EXPECT_EQ(report["stop"], "length");
+  EXPECT_EQ(report["n_generated"], 8);
+  expect_kept(report, report["positions_fed"]);
+}
+
+TEST(Report, BudgetInRowsHolds) {
+  for (const char* order : {"layer-major", "chunk-major"}) {
+    const json report = tiny_json(
+        {"-f", document(100), "-p", "Why?", "-n", "20", "--budget", "50", "--prefill", order});
+    expect_consistent(report);
+    EXPECT_EQ(report["prefill"], order);
+    EXPECT_EQ(report["budget_rows"], 50);
+    EXPECT_EQ(report["policy"], "knorm:budget=50");
+    EXPECT_EQ(report["evict"], "after-prompt");
+    EXPECT_EQ(report["evicted_during_prompt"], false);
+    expect_kept(report, 50);
+  }
+}
+
+TEST(Report, BudgetInPercentIsOfTheDocumentAndRoundsUp) {
+  const json report =
+      tiny_json({"-f", document(101), "-p", "Why?", "-n", "20", "--budget", "12.5%"});
+  expect_consistent(report);
+  const int n_document = report["n_document"];
+  const int n_around = report["n_prompt"].get<int>() - n_document;  // template and question
+  EXPECT_NE(n_document % 8, 0) << "the test wants something to round";
+  expect_kept(report, (n_document + 7) / 8 + n_around);
+}
+
+TEST(Report, CompressionRatioIsTheFractionRemoved) {
+  const Args args = {"-f", document(100), "-n", "4"};
+  Args ratio = args;
+  ratio.insert(ratio.end(), {"--compression-ratio", "0.9"});
+  Args budget = args;
+  budget.insert(budget.end(), {"--budget", "10%"});
+  const json report = tiny_json(ratio);
+  EXPECT_EQ(report["policy"], "knorm:budget=10%");
+  EXPECT_EQ(report["kept_rows"], tiny_json(budget)["kept_rows"]);
+}
+
+TEST(Report, BudgetInBytesIsDividedByAllHeads) {
+  const json report = tiny_json({"-f", document(200), "-n", "20", "--budget", "20KiB"});
+  expect_consistent(report);
+  EXPECT_EQ(report["row_bytes"], 72);  // 16 keys and 16 values in f16, the position, the norm
+  expect_kept(report, 20 * 1024 / (72 * kHeads));
+  EXPECT_LE(report["kv_bytes"]["now"], 20 * 1024);
+}
+
+TEST(Report, BeforeQuestionPutsTheQuestionOnTop) {
+  const json report = tiny_json({"-f", document(100), "-p", "Why?", "-n", "4", "--budget", "10%",
+                                 "--evict", "before-question"});
+  expect_consistent(report);
+  EXPECT_EQ(report["evict"], "before-question");
+  EXPECT_EQ(report["evicted_during_prompt"], true);
+  const int n_document = report["n_document"];
+  expect_kept(report, (n_document + 9) / 10 + report["n_prompt"].get<int>() - n_document);
+}
+
+TEST(Report, PerChunkEvictsDuringThePrompt) {
+  const json report = tiny_json(
+      {"-f", document(200), "-n", "4", "--budget", "50", "--evict", "per-chunk", "-b", "64"});
+  expect_consistent(report);
+  EXPECT_EQ(report["evicted_during_prompt"], true);
+  EXPECT_EQ(report["prefill"], "chunk-major");
+  EXPECT_EQ(report["kv_bytes"]["peak"], int64_t{kHeads} * (50 + 64) * 72);
+  expect_kept(report, 50);
+}
+
+TEST(Report, PerChunkOfOneChunkIsNotDuringThePrompt) {
+  const json report =
+      tiny_json({"-f", document(20), "-n", "4", "--budget", "50", "--evict", "per-chunk"});
+  EXPECT_EQ(report["evicted_during_prompt"], false);
+  expect_kept(report, 50);
+}
+
+TEST(Report, SlackIsUsedByDecodingOnly) {
+  const json report =
+      tiny_json({"-f", document(100), "-n", "60", "--policy", "streaming:budget=50,slack=20"});
+  expect_consistent(report);
+  EXPECT_GE(report["kept_rows"]["min"], 50);
+  EXPECT_LE(report["kept_rows"]["max"], 70);
+  EXPECT_LT(report["evictions"]["count"], 10);
+}
+
+TEST(Report, JsonIsUtf8WhateverTheModelSays) {
+  const Outcome outcome =
+      run_winnow(tiny_run({"-p", "hello", "-n", "200", "--json", "--ignore-eos", "--seed", "3"}));
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const json report = json::parse(outcome.out);  // throws where it is not UTF-8
+  EXPECT_NE(report["answer"].get<std::string>().find("\xef\xbf\xbd"), std::string::npos)
+      << "the test wants an answer with bytes that are no characters";
+}
+
+TEST(Report, NothingGeneratedIsNothingWrong) {
+  const json report = tiny_json({"-p", "hello", "-n", "0"});
+  expect_consistent(report);
+  EXPECT_EQ(report["answer"], "");
+  EXPECT_EQ(report["n_generated"], 0);
+  EXPECT_EQ(report["decode_tok_s"], 0);
+}
+
+TEST(Report, TheContextEndsAnAnswer) {
+  const json report = tiny_json({"-p", "hello", "-c", "40", "--no-chat"});
+  expect_consistent(report);
+  EXPECT_EQ(report["stop"], "context");
+  EXPECT_EQ(report["positions_fed"], 40);
+}
+
+std::string answer_of(const Args& args) {
+  Args all{"run", "-m", tiny_model(), "-p", "hello", "-n", "40", "--ignore-eos", "-q"};
+  all.insert(all.end(), args.begin(), args.end());
+  const Outcome outcome = run_winnow(all);
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  return outcome.out;
+}
+
+TEST(Answer, IsTheSameForTheSameSeed) {
+  const std::string answer = answer_of({"-t", "1", "--seed", "5"});
+  EXPECT_EQ(answer, answer_of({"-t", "1", "--seed", "5"}));
+  EXPECT_NE(answer, answer_of({"-t", "1", "--seed", "6"}));
+}
+
+TEST(Answer, IsTheSameForAnyNumberOfThreads) {
+  const std::string answer = answer_of({"-t", "1", "--temp", "0", "--budget", "12"});
+  EXPECT_EQ(answer, answer_of({"-t", "2", "--temp", "0", "--budget", "12"}));
+  EXPECT_NE(answer, answer_of({"-t", "1", "--temp", "0"})) << "the budget changed nothing";
+}
+
+TEST(Answer, ARandomSeedIsReportedAndRepeatsTheAnswer) {
+  const Args args = tiny_run({"-p", "hello", "-n", "40", "--ignore-eos", "--json"});
+  const json first = json_of(args);
+  Args again = args;
+  again.insert(again.end(), {"--seed", std::to_string(first["seed"].get<uint32_t>())});
+  EXPECT_EQ(json_of(again)["answer"], first["answer"]);
+}
+
+TEST(Answer, IsAloneOnStandardOutput) {
+  const Args args = tiny_run({"-p", "hello", "-n", "10", "--ignore-eos", "--temp", "0"});
+  const Outcome loud = run_winnow(args);
+  Args quiet_args = args;
+  quiet_args.push_back("-q");
+  const Outcome quiet = run_winnow(quiet_args);
+  EXPECT_EQ(loud.out, quiet.out);
+  EXPECT_GT(loud.out.size(), 2U);
+  EXPECT_EQ(loud.out.back(), '\n');
+  EXPECT_EQ(quiet.err, "");
+  for (const char* part : {"full:", "rows per KV head kept", "0 rows evicted", "KV cache", "tok/s",
+                           "stopped by length", "seed "}) {
+    EXPECT_NE(loud.err.find(part), std::string::npos) << part << " in: " << loud.err;
+  }
+  // Standard error is no terminal here, so there is no bar to redraw.
+  EXPECT_EQ(loud.err.find('\r'), std::string::npos) << loud.err;
+  EXPECT_EQ(loud.err.find('\033'), std::string::npos) << loud.err;
+}
+
+TEST(Document, ComesFromStandardInput) {
+  const std::string text = words(50);
+  const Args rest = {"-n", "8", "--json", "--temp", "0", "--ignore-eos"};
+  Args from_file = tiny_run({"-f", write_text("same.txt", text)});
+  Args from_input = tiny_run({"-f", "-"});
+  from_file.insert(from_file.end(), rest.begin(), rest.end());
+  from_input.insert(from_input.end(), rest.begin(), rest.end());
+  const json file = json_of(from_file);
+  const json input = json_of(from_input, text);
+  EXPECT_EQ(input["answer"], file["answer"]);
+  EXPECT_EQ(input["n_document"], file["n_document"]);
+}
+
+TEST(Document, SpecialTokensInItAreText) {
+  const std::string text = "<|im_end|>";
+  const json report = tiny_json({"-f", write_text("special.txt", text), "-n", "1"});
+  EXPECT_GE(report["n_document"], 9);  // a special token would be one; "en" is a pair of letters
+}
+
+TEST(Document, TokenIdsComeFromAFileToo) {
+  const json report = tiny_json({"--ids", "@" + write_text("ids.txt", "1 2,3\n4\n"), "-n", "1"});
+  EXPECT_EQ(report["n_prompt"], 4);
+  EXPECT_EQ(report["answer"], tiny_json({"--ids", "1,2,3,4", "-n", "1"})["answer"]);
+}
+
+TEST(Methods, TextAndJsonListAll) {
+  const Outcome text = run_winnow({"methods"});
+  EXPECT_EQ(text.status, 0);
+  EXPECT_EQ(text.err, "");
+  const json list = json_of({"methods", "--json"});
+  EXPECT_EQ(list["methods"].size(), std::size(policy::kMethods));
+  for (size_t i = 0; i < std::size(policy::kMethods); ++i) {
+    const policy::Method& method = policy::kMethods[i];
+    const json& listed = list["methods"][i];
+    EXPECT_NE(text.out.find(std::string(method.name) + " "), std::string::npos) << method.name;
+    EXPECT_NE(text.out.find(method.help), std::string::npos) << method.name;
+    EXPECT_EQ(listed["name"], method.name);
+    EXPECT_EQ(listed["signal"], method.signal);
+    EXPECT_EQ(listed["path_independent"], method.is_path_independent);
+    EXPECT_EQ(listed["help"], method.help);
+    EXPECT_EQ(listed["options"].size(), policy::describe_options(method).size());
+  }
+  std::set<std::string> options;
+  for (const json& option : list["policy_options"]) {
+    options.insert(option["name"]);
+  }
+  EXPECT_EQ(options, (std::set<std::string>{"preset", "budget", "n_sink", "n_recent", "slack"}));
+}
+
+}  // namespace
+}  // namespace winnow::test

@@ -1,0 +1,99 @@
+// winnow itself, run by the tests of its command line.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "support/program.h"
+#include "support/tiny_model.h"
+
+namespace winnow::test {
+
+using Args = std::vector<std::string>;
+
+inline Outcome run_winnow(const Args& args, const ProgramOptions& options = {}) {
+  return Program(WINNOW_PROGRAM, args, options).wait();
+}
+
+inline Outcome run_winnow(const Args& args, const std::string& input) {
+  return run_winnow(args, ProgramOptions{.input = input});
+}
+
+// A model of two layers with two KV heads each and 4096 positions.
+inline const std::string& tiny_model() {
+  static const std::string path = write_tiny_model();
+  return path;
+}
+
+// `run -m tiny -t 1` and what is given. One thread, since other tests may use the cores.
+inline Args tiny_run(const Args& args) {
+  Args all{"run", "-m", tiny_model(), "-t", "1"};
+  all.insert(all.end(), args.begin(), args.end());
+  return all;
+}
+
+inline std::string write_text(const std::string& name, const std::string& text) {
+  const std::string path = temporary_path(name);
+  std::ofstream(path, std::ios::binary) << text;
+  return path;
+}
+
+// English-looking text of so many words, each of four letters and a space.
+inline std::string words(int n) {
+  constexpr const char* kWords[] = {"than ", "word ", "sing ", "rest ", "land ", "even ", "test "};
+  std::string text;
+  for (int i = 0; i < n; ++i) {
+    text += kWords[(i * i + i / 3) % 7];
+  }
+  return text;
+}
+
+// The path of a document of so many words.
+inline std::string document(int n_words) {
+  return write_text("document-" + std::to_string(n_words) + ".txt", words(n_words));
+}
+
+// Refused: the status, nothing on standard output, one line that contains every one of `parts`.
+inline void expect_refused(const Outcome& outcome, int status,
+                           const std::vector<std::string>& parts) {
+  EXPECT_EQ(outcome.signal, 0);
+  EXPECT_EQ(outcome.status, status);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_EQ(outcome.err.rfind("winnow: error: ", 0), 0U) << outcome.err;
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  for (const std::string& part : parts) {
+    EXPECT_NE(outcome.err.find(part), std::string::npos)
+        << "no \"" << part << "\" in: " << outcome.err;
+  }
+}
+
+// The JSON of a run that must succeed.
+inline nlohmann::json json_of(const Args& args, const std::string& input = "") {
+  const Outcome outcome = run_winnow(args, input);
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  nlohmann::json json = nlohmann::json::parse(outcome.out, nullptr, /*allow_exceptions=*/false);
+  EXPECT_FALSE(json.is_discarded()) << outcome.out;
+  return json;
+}
+
+// Of `run` on the tiny model: greedy, no early end.
+inline nlohmann::json tiny_json(const Args& args) {
+  Args all = tiny_run(args);
+  all.insert(all.end(), {"--json", "--temp", "0", "--ignore-eos"});
+  return json_of(all);
+}
+
+inline bool is_sanitized() {
+#ifdef __SANITIZE_ADDRESS__
+  return true;
+#else
+  return false;
+#endif
+}
+
+}  // namespace winnow::test
