@@ -8,6 +8,7 @@ namespace winnow::engine {
 namespace {
 
 using model::SpecialText;
+using model::TextStart;
 using model::Token;
 
 void append(std::vector<Token>& tokens, const std::vector<Token>& more) {
@@ -62,6 +63,12 @@ model::RenderedTurn render(const model::Model& model, const PromptText& text) {
   return in_file.empty() ? model::RenderedTurn{} : model::render_user_turn(in_file);
 }
 
+// A special token has no text, and starts a new one.
+TextStart start_after(const model::Vocabulary& vocabulary, const std::vector<Token>& tokens) {
+  return tokens.empty() || vocabulary.piece(tokens.back()).empty() ? TextStart::kNew
+                                                                   : TextStart::kContinues;
+}
+
 }  // namespace
 
 int PromptTokens::size() const {
@@ -97,15 +104,17 @@ PromptTokens tokenize_prompt(const model::Model& model, const PromptText& text) 
     tokens.before.push_back(vocabulary.bos());
   }
   append(tokens.before, vocabulary.tokenize(turn.before, SpecialText::kParse));
+  const TextStart start = start_after(vocabulary, tokens.before);
   if (document.empty()) {
-    tokens.document = vocabulary.tokenize(question, SpecialText::kPlain);
+    tokens.document = vocabulary.tokenize(question, SpecialText::kPlain, start);
   } else {
-    tokens.document = vocabulary.tokenize(document, SpecialText::kPlain);
+    tokens.document = vocabulary.tokenize(document, SpecialText::kPlain, start);
     if (!question.empty()) {
-      tokens.question = vocabulary.tokenize("\n\n" + question, SpecialText::kPlain);
+      tokens.question =
+          vocabulary.tokenize("\n\n" + question, SpecialText::kPlain, TextStart::kContinues);
     }
   }
-  tokens.after = vocabulary.tokenize(turn.after, SpecialText::kParse);
+  tokens.after = vocabulary.tokenize(turn.after, SpecialText::kParse, TextStart::kContinues);
   return tokens;
 }
 
