@@ -32,6 +32,7 @@ struct Family {
   bool has_qkv_bias;     // q, k and v biases must be there; otherwise they may
   bool has_output_bias;  // the attention's output projection may have a bias
   bool has_rope_freqs;   // the file may divide rotation frequencies by factors
+  bool has_qk_norm;      // every head of q and k is normed before it rotates
   // x [n_embd, n_tokens]: the residual stream before the layer.
   Projections (*before_attention)(const GraphBuilder& build, int layer, ggml_tensor* x);
   // attended [head_dim * n_heads, n_tokens]; returns the residual stream after the layer.
@@ -41,8 +42,9 @@ struct Family {
 
 extern const Family kLlama;
 extern const Family kQwen2;
+extern const Family kQwen3;
 
-inline constexpr const Family* kFamilies[] = {&kLlama, &kQwen2};
+inline constexpr const Family* kFamilies[] = {&kLlama, &kQwen2, &kQwen3};
 
 // Throws unsupported, with the list of what is supported.
 const Family& find_family(std::string_view architecture);

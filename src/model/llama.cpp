@@ -42,6 +42,7 @@ const Family kLlama = {
     .has_qkv_bias = false,
     .has_output_bias = true,
     .has_rope_freqs = true,
+    .has_qk_norm = false,
     .before_attention = before_attention,
     .after_attention = after_attention,
 };

@@ -40,6 +40,7 @@ const Family kQwen2 = {
     .has_qkv_bias = true,
     .has_output_bias = false,
     .has_rope_freqs = false,
+    .has_qk_norm = false,
     .before_attention = before_attention,
     .after_attention = after_attention,
 };

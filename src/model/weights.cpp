@@ -115,14 +115,15 @@ class Lookup {
   std::unordered_set<std::string> used_;
 };
 
-LayerWeights find_layer(Lookup& find, const Hyperparameters& hyper, bool has_qkv_bias, int layer) {
+LayerWeights find_layer(Lookup& find, const Hyperparameters& hyper, const Family& family,
+                        int layer) {
   const std::string block = "blk." + std::to_string(layer) + ".";
   const int64_t n_embd = hyper.n_embd;
   const int64_t n_ff = hyper.n_ff;
   const int64_t n_q = int64_t{hyper.head_dim} * hyper.n_heads;
   const int64_t n_kv = int64_t{hyper.head_dim} * hyper.n_kv_heads;
   const auto bias = [&](const char* name, int64_t n) {
-    return has_qkv_bias ? find.vector(block + name, n) : find.find_vector(block + name, n);
+    return family.has_qkv_bias ? find.vector(block + name, n) : find.find_vector(block + name, n);
   };
 
   LayerWeights w;
@@ -133,7 +134,14 @@ LayerWeights find_layer(Lookup& find, const Hyperparameters& hyper, bool has_qkv
   w.bq = bias("attn_q.bias", n_q);
   w.bk = bias("attn_k.bias", n_kv);
   w.bv = bias("attn_v.bias", n_kv);
+  if (family.has_qk_norm) {
+    w.attn_q_norm = find.vector(block + "attn_q_norm.weight", hyper.head_dim);
+    w.attn_k_norm = find.vector(block + "attn_k_norm.weight", hyper.head_dim);
+  }
   w.wo = find.matrix(block + "attn_output.weight", n_q, n_embd);
+  if (family.has_output_bias) {
+    w.bo = find.find_vector(block + "attn_output.bias", n_embd);
+  }
   w.ffn_norm = find.vector(block + "ffn_norm.weight", n_embd);
   w.ffn_gate = find.matrix(block + "ffn_gate.weight", n_embd, n_ff);
   w.ffn_up = find.matrix(block + "ffn_up.weight", n_embd, n_ff);
@@ -207,11 +215,7 @@ void Weights::find_tensors(const GgufFile& file, const Hyperparameters& hyper,
     rope_freqs = find.find_vector("rope_freqs.weight", hyper.n_rot / 2);
   }
   for (int layer = 0; layer < hyper.n_layers; ++layer) {
-    layers.push_back(find_layer(find, hyper, family.has_qkv_bias, layer));
-    if (family.has_output_bias) {
-      layers.back().bo =
-          find.find_vector("blk." + std::to_string(layer) + ".attn_output.bias", hyper.n_embd);
-    }
+    layers.push_back(find_layer(find, hyper, family, layer));
   }
   find.expect_all_used(family.architecture);
 }

@@ -29,6 +29,8 @@ struct LayerWeights {
   ggml_tensor* bq = nullptr;  // optional biases: null when the file has none
   ggml_tensor* bk = nullptr;
   ggml_tensor* bv = nullptr;
+  ggml_tensor* attn_q_norm = nullptr;  // [head_dim], in families that norm q and k
+  ggml_tensor* attn_k_norm = nullptr;
   ggml_tensor* wo = nullptr;
   ggml_tensor* bo = nullptr;
   ggml_tensor* ffn_norm = nullptr;

@@ -77,6 +77,13 @@ TinyModelOptions qwen2() {
   return options;
 }
 
+TinyModelOptions qwen3() {
+  TinyModelOptions options = qwen2();
+  options.architecture = "qwen3";
+  options.head_dim = 32;  // not n_embd / n_heads
+  return options;
+}
+
 TinyModelOptions with(TinyModelOptions options, void (*change)(TinyModelOptions&)) {
   change(options);
   return options;
@@ -103,7 +110,16 @@ INSTANTIATE_TEST_SUITE_P(
         TinyCase{"Qwen2UnusualHeads",
                  with(qwen2(), [](auto& o) { o.n_embd = 60, o.n_heads = 6, o.head_dim = 10; })},
         TinyCase{"Qwen2Bf16", with(qwen2(), [](auto& o) { o.matrix_type = GGML_TYPE_BF16; })},
-        TinyCase{"Qwen2Q4", with(qwen2(), [](auto& o) { o.matrix_type = GGML_TYPE_Q4_0; })}),
+        TinyCase{"Qwen2Q4", with(qwen2(), [](auto& o) { o.matrix_type = GGML_TYPE_Q4_0; })},
+        TinyCase{"Qwen3Tied", qwen3()},
+        TinyCase{"Qwen3Untied", with(qwen3(), [](auto& o) { o.tied = false; })},
+        TinyCase{"Qwen3OneHeadPerKvHead", with(qwen3(), [](auto& o) { o.n_kv_heads = 4; })},
+        TinyCase{"Qwen3UnusualHeads",
+                 with(qwen3(), [](auto& o) { o.n_heads = 6, o.n_kv_heads = 3, o.head_dim = 10; })},
+        TinyCase{"Qwen3Biases", with(qwen3(), [](auto& o) { o.qkv_bias = true; })},
+        TinyCase{"Qwen3LinearScaling", with(qwen3(), [](auto& o) { o.rope_scale = 4.0F; })},
+        TinyCase{"Qwen3F16", with(qwen3(), [](auto& o) { o.matrix_type = GGML_TYPE_F16; })},
+        TinyCase{"Qwen3Q8", with(qwen3(), [](auto& o) { o.matrix_type = GGML_TYPE_Q8_0; })}),
     [](const auto& tiny) { return tiny.param.name; });
 
 TEST(Logits, OfSmolLm2AreLibllamasBits) {

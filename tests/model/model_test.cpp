@@ -46,7 +46,7 @@ TEST(Model, OfSmolLm2IsWhatItsCardSays) {
 TEST(Model, NamesTheSupportedArchitectures) {
   expect_edit_error([](gguf_context* g) { gguf_set_val_str(g, "general.architecture", "mamba"); },
                     ErrorCode::kUnsupported,
-                    "architecture 'mamba' is not supported (supported: llama, qwen2)");
+                    "architecture 'mamba' is not supported (supported: llama, qwen2, qwen3)");
 }
 
 TEST(Model, NamesMissingKeys) {

@@ -71,21 +71,32 @@ TEST(Weights, RefusesFusedProjectionsByName) {
                     "fused query, key and value weights");
 }
 
-TEST(Weights, RefusesQwen2WithoutBiases) {
-  // A llama file under the other name has all tensors but those.
+// A llama file under another name has all tensors of the llama family and no more.
+TinyModelOptions renamed_llama(const char* architecture) {
   TinyModelOptions options;
-  options.edit = [](gguf_context* g) {
-    gguf_set_val_str(g, "general.architecture", "qwen2");
+  options.edit = [architecture](gguf_context* g) {
+    const std::string prefix = architecture;
+    gguf_set_val_str(g, "general.architecture", architecture);
     for (const char* key :
          {"block_count", "context_length", "embedding_length", "feed_forward_length",
           "attention.head_count", "attention.head_count_kv"}) {
       const int64_t id = gguf_find_key(g, (std::string("llama.") + key).c_str());
-      gguf_set_val_u32(g, (std::string("qwen2.") + key).c_str(), gguf_get_val_u32(g, id));
+      gguf_set_val_u32(g, (prefix + "." + key).c_str(), gguf_get_val_u32(g, id));
     }
-    gguf_set_val_f32(g, "qwen2.attention.layer_norm_rms_epsilon", 1e-6F);
+    gguf_set_val_f32(g, (prefix + ".attention.layer_norm_rms_epsilon").c_str(), 1e-6F);
   };
-  expect_load_error(test::write_tiny_model(options), ErrorCode::kBadData,
-                    "tensor 'blk.0.attn_q.bias' is missing");
+  return options;
+}
+
+TEST(Weights, RefusesFamiliesWithoutTheirOwnTensors) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"qwen2", "tensor 'blk.0.attn_q.bias' is missing"},
+      {"qwen3", "tensor 'blk.0.attn_q_norm.weight' is missing"},
+  };
+  for (const auto& [architecture, message] : cases) {
+    expect_load_error(test::write_tiny_model(renamed_llama(architecture)), ErrorCode::kBadData,
+                      message);
+  }
 }
 
 TEST(WeightType, ReadsItsNamesAndRefusesOthers) {

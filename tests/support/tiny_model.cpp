@@ -239,6 +239,10 @@ void add_tensors(TensorWriter& add, const TinyModelOptions& options, int n_vocab
       add.vector(block + "attn_k.bias", n_kv, 0.0F, 0.5F);
       add.vector(block + "attn_v.bias", n_kv, 0.0F, 0.5F);
     }
+    if (options.architecture == "qwen3") {
+      add.vector(block + "attn_q_norm.weight", options.head_dim, 1.0F, 0.1F);
+      add.vector(block + "attn_k_norm.weight", options.head_dim, 1.0F, 0.1F);
+    }
     add.matrix(block + "attn_output.weight", n_q, options.n_embd);
     if (options.output_bias) {
       add.vector(block + "attn_output.bias", options.n_embd, 0.0F, 0.1F);

@@ -1,0 +1,51 @@
+// The qwen3 family (Qwen3): pre-norm, every head of q and k normed before it rotates, rotary halves, gated SiLU.
+// Heads have a length of their own: n_heads * head_dim need not be n_embd.
+
+#include "model/families.h"
+#include "model/graph_parts.h"
+
+namespace winnow::model {
+namespace {
+
+Projections before_attention(const GraphBuilder& build, int layer, ggml_tensor* x) {
+  const LayerWeights& w = build.weights.layers[static_cast<size_t>(layer)];
+  const Hyperparameters& hyper = build.hyper;
+
+  ggml_tensor* normed = rms_norm(build, x, w.attn_norm);  // [n_embd, n_tokens]
+  ggml_tensor* q = split_heads(build, linear(build, w.wq, w.bq, normed), hyper.n_heads);
+  ggml_tensor* k = split_heads(build, linear(build, w.wk, w.bk, normed), hyper.n_kv_heads);
+  ggml_tensor* v = split_heads(build, linear(build, w.wv, w.bv, normed), hyper.n_kv_heads);
+  q = rms_norm(build, q, w.attn_q_norm);  // each head by itself
+  k = rms_norm(build, k, w.attn_k_norm);
+  return {
+      .q = rotate(build, q, nullptr),  // [head_dim, n_heads, n_tokens]
+      .k = rotate(build, k, nullptr),  // [head_dim, n_kv_heads, n_tokens]
+      .v = v,                          // [head_dim, n_kv_heads, n_tokens]
+  };
+}
+
+ggml_tensor* after_attention(const GraphBuilder& build, int layer, ggml_tensor* x,
+                             ggml_tensor* attended) {
+  const LayerWeights& w = build.weights.layers[static_cast<size_t>(layer)];
+
+  ggml_tensor* projected = linear(build, w.wo, nullptr, attended);  // [n_embd, n_tokens]
+  x = ggml_add(build.ctx, projected, x);
+  ggml_tensor* ffn = gated_ffn(build, w, rms_norm(build, x, w.ffn_norm));
+  return ggml_add(build.ctx, ffn, x);  // [n_embd, n_tokens]
+}
+
+}  // namespace
+
+const Family kQwen3 = {
+    .architecture = "qwen3",
+    .help = "Qwen3",
+    .rope_mode = GGML_ROPE_TYPE_NEOX,
+    .has_qkv_bias = false,
+    .has_output_bias = false,
+    .has_rope_freqs = false,
+    .has_qk_norm = true,
+    .before_attention = before_attention,
+    .after_attention = after_attention,
+};
+
+}  // namespace winnow::model
