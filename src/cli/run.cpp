@@ -175,6 +175,10 @@ int run(RunFlags flags) {
   options.keep_logits = !flags.dump_logits.empty();
   options.keep_all_logits = options.keep_logits && flags.logits_all;
   policy::Policy policy = choose_policy(flags);
+  if (!flags.dump_kept.empty() && flags.dump_kept == flags.dump_logits) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--dump-kept and --dump-logits name the same file, '" + flags.dump_kept + "'");
+  }
   for (const std::string& path : {flags.dump_kept, flags.dump_logits}) {
     if (!path.empty()) {
       check_writable(path);  // before an hour is spent

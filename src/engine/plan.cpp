@@ -68,8 +68,8 @@ constexpr size_t kOtherAddressSpace = size_t{16} << 20;
 // The stacks of the threads must fit beside the rest; how large they are is best found out by trying.
 void check_address_space(const Plan& plan, const cache::CacheShape& shape, int n_threads) {
   const MemoryLimit space = available_address_space();
-  const size_t needed =
-      shape.reserved_bytes() + plan.peak_bytes() - plan.kv_peak_bytes + kOtherAddressSpace;
+  const size_t needed = shape.reserved_bytes() + plan.peak_bytes() - plan.kv_peak_bytes +
+                        plan.logits_bytes + kOtherAddressSpace;
   if (needed > space.bytes) {
     throw Error(ErrorCode::kResourceExhausted, "the run reserves " + format_bytes(needed) +
                                                    " of address space, but " + space.source +
@@ -140,13 +140,16 @@ Plan make_plan(const PlanInput& input, const cache::CacheShape& shape, policy::P
 
 void check_fits(const Plan& plan, const cache::CacheShape& shape, int n_threads) {
   const MemoryLimit memory = available_memory();
-  if (plan.peak_bytes() > memory.bytes) {
+  const size_t needed = plan.peak_bytes() + plan.logits_bytes;
+  if (needed > memory.bytes) {
+    const std::string logits =
+        plan.logits_bytes == 0 ? "" : ", kept logits " + format_bytes(plan.logits_bytes);
     throw Error(ErrorCode::kResourceExhausted,
-                "the run needs " + format_bytes(plan.peak_bytes()) + " at its peak (cache " +
+                "the run needs " + format_bytes(needed) + " at its peak (cache " +
                     format_bytes(plan.kv_peak_bytes) + ", residual stream " +
                     format_bytes(plan.footprint.residual_bytes) + ", computing " +
                     format_bytes(plan.footprint.compute_bytes + plan.footprint.scratch_bytes) +
-                    "), but " + memory.source + " leaves " + format_bytes(memory.bytes) +
+                    logits + "), but " + memory.source + " leaves " + format_bytes(memory.bytes) +
                     "; a smaller --budget needs less");
   }
   check_address_space(plan, shape, n_threads);

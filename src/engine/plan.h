@@ -42,10 +42,11 @@ struct Plan {
   int64_t peak_rows = 0;  // the most rows of all layers at once, per KV head (summed over layers)
   size_t kv_prompt_bytes = 0;  // once the prompt is read and cut
   size_t kv_peak_bytes = 0;
+  size_t logits_bytes = 0;   // of logits that the caller asked to keep
   size_t kv_full_bytes = 0;  // what the full cache would hold at the end
   Engine::Footprint footprint{};
 
-  // Anonymous memory at the peak, beside weights.
+  // Anonymous memory at the peak, beside weights and kept logits.
   size_t peak_bytes() const {
     return kv_peak_bytes + footprint.compute_bytes + footprint.scratch_bytes +
            footprint.residual_bytes;

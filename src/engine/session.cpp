@@ -93,12 +93,14 @@ Session::Session(const model::Model& model, policy::Policy policy, PromptTokens 
                   .n_batch = options.engine.n_batch};
   plan_ = make_plan(input, shape_, policy_);
   plan_.footprint = footprint();
+  plan_.logits_bytes = logits_bytes(n_predict);
   shape_.max_rows = plan_.max_rows;
   Plan needed = plan_;
   if (options.n_predict < 0) {  // how long the answer gets is open: what is certain is the prompt
     input.n_predict = 0;
     needed = make_plan(input, shape_, policy_);
     needed.footprint = plan_.footprint;
+    needed.logits_bytes = logits_bytes(0);
   }
   check_fits(needed, shape_, options.engine.n_threads);
 }
@@ -107,6 +109,16 @@ PromptLengths Session::lengths() const {
   return {.before_question = static_cast<int>(prompt_.before.size() + prompt_.document.size()),
           .document = static_cast<int>(prompt_.document.size()),
           .total = prompt_.size()};
+}
+
+// Twice what is kept: new logits are appended to those there are, which then move.
+size_t Session::logits_bytes(int n_predict) const {
+  if (!options_.keep_logits && !options_.keep_all_logits) {
+    return 0;
+  }
+  const auto n_prompt = static_cast<size_t>(options_.keep_all_logits ? prompt_.size() : 1);
+  const size_t n_rows = n_prompt + static_cast<size_t>(std::max(n_predict - 1, 0));
+  return 2 * n_rows * static_cast<size_t>(model_.hyper().n_vocab) * sizeof(float);
 }
 
 // With before-question eviction the prompt is fed in two parts, and only the scratch for attention sees both.

@@ -252,6 +252,12 @@ TEST(RefusedPlan, MoreThanAllMemoryAtOnce) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
 }
 
+TEST(RefusedPlan, CountsTheLogitsThatAreKept) {
+  expect_run_refused({"-p", "hello", "--budget", "8", "-n", "200000000", "--allow-beyond-context",
+                      "--dump-logits", temporary_path("huge")},
+                     kResourceExhausted, {"kept logits", "GiB"});
+}
+
 TEST(RefusedPlan, DryRunToo) {
   expect_run_refused(
       {"-p", "hello", "-c", "268435456", "-n", "268435456", "--allow-beyond-context", "--dry-run"},
@@ -265,6 +271,12 @@ TEST(RefusedOutput, UnwritableDumps) {
                        {"cannot write '/no/such/folder/dump'", "No such file"});
     expect_run_refused({"--ids", "x", flag, "/"}, kIo, {"cannot write '/'", "directory"});
   }
+}
+
+TEST(RefusedOutput, TwoDumpsInOneFile) {
+  const std::string path = temporary_path("both");
+  expect_run_refused({"-p", "hello", "--dump-kept", path, "--dump-logits", path}, kInvalidArgument,
+                     {"--dump-kept", "--dump-logits", "both'"});
 }
 
 TEST(RefusedOutput, FullDisk) {
