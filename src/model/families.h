@@ -29,7 +29,7 @@ struct Family {
   std::string_view architecture;  // general.architecture of the file
   std::string_view help;
   int rope_mode;
-  bool has_qkv_bias;     // q, k and v biases must be there; otherwise they may
+  bool has_qkv_bias;     // q, k and v biases must be there, fused or not; otherwise they may
   bool has_output_bias;  // the attention's output projection may have a bias
   bool has_rope_freqs;   // the file may divide rotation frequencies by factors
   bool has_qk_norm;      // every head of q and k is normed before it rotates

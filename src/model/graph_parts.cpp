@@ -1,6 +1,36 @@
 #include "model/graph_parts.h"
 
 namespace winnow::model {
+namespace {
+
+// x [head_dim * n, n_tokens] -> [head_dim, n, n_tokens].
+ggml_tensor* split_heads(const GraphBuilder& build, ggml_tensor* x, int n_heads) {
+  return ggml_reshape_3d(build.ctx, x, build.hyper.head_dim, n_heads, x->ne[1]);
+}
+
+// Heads [first, first + n) of x [head_dim * n_all, n_tokens] -> a view [head_dim, n, n_tokens].
+ggml_tensor* view_heads(const GraphBuilder& build, ggml_tensor* x, int first, int n) {
+  const size_t head_bytes = ggml_row_size(x->type, build.hyper.head_dim);
+  return ggml_view_3d(build.ctx, x, build.hyper.head_dim, n, x->ne[1], head_bytes, x->nb[1],
+                      static_cast<size_t>(first) * head_bytes);
+}
+
+Projections project_heads_at_once(const GraphBuilder& build, const LayerWeights& w,
+                                  ggml_tensor* x) {
+  const int n_heads = build.hyper.n_heads;
+  const int n_kv_heads = build.hyper.n_kv_heads;
+  ggml_tensor* bias = w.bqkv;  // [head_dim * (n_heads + 2 * n_kv_heads)]
+  if (bias == nullptr && w.bq != nullptr) {
+    bias = ggml_concat(build.ctx, ggml_concat(build.ctx, w.bq, w.bk, 0), w.bv, 0);
+  }
+  ggml_tensor* qkv = linear(build, w.wqkv, bias, x);
+  ggml_tensor* v = view_heads(build, qkv, n_heads + n_kv_heads, n_kv_heads);
+  return {.q = view_heads(build, qkv, 0, n_heads),
+          .k = view_heads(build, qkv, n_heads, n_kv_heads),
+          .v = ggml_cont(build.ctx, v)};  // goes to the cache as it is, which wants no gaps
+}
+
+}  // namespace
 
 ggml_tensor* rms_norm(const GraphBuilder& build, ggml_tensor* x, ggml_tensor* weight) {
   return ggml_mul(build.ctx, ggml_rms_norm(build.ctx, x, build.hyper.rms_epsilon), weight);
@@ -12,8 +42,14 @@ ggml_tensor* linear(const GraphBuilder& build, ggml_tensor* weight, ggml_tensor*
   return bias == nullptr ? y : ggml_add(build.ctx, y, bias);
 }
 
-ggml_tensor* split_heads(const GraphBuilder& build, ggml_tensor* x, int n_heads) {
-  return ggml_reshape_3d(build.ctx, x, build.hyper.head_dim, n_heads, x->ne[1]);
+Projections project_heads(const GraphBuilder& build, const LayerWeights& w, ggml_tensor* x) {
+  if (w.wqkv != nullptr) {
+    return project_heads_at_once(build, w, x);
+  }
+  const Hyperparameters& hyper = build.hyper;
+  return {.q = split_heads(build, linear(build, w.wq, w.bq, x), hyper.n_heads),
+          .k = split_heads(build, linear(build, w.wk, w.bk, x), hyper.n_kv_heads),
+          .v = split_heads(build, linear(build, w.wv, w.bv, x), hyper.n_kv_heads)};
 }
 
 ggml_tensor* rotate(const GraphBuilder& build, ggml_tensor* x, ggml_tensor* freq_factors) {

@@ -13,8 +13,9 @@ ggml_tensor* rms_norm(const GraphBuilder& build, ggml_tensor* x, ggml_tensor* we
 ggml_tensor* linear(const GraphBuilder& build, ggml_tensor* weight, ggml_tensor* bias,
                     ggml_tensor* x);
 
-// x [head_dim * n, n_tokens] -> [head_dim, n, n_tokens].
-ggml_tensor* split_heads(const GraphBuilder& build, ggml_tensor* x, int n_heads);
+// x [n_embd, n_tokens] -> q [head_dim, n_heads, n_tokens], k and v [head_dim, n_kv_heads, n_tokens], not rotated. q and k may
+// be views with gaps between tokens.
+Projections project_heads(const GraphBuilder& build, const LayerWeights& layer, ggml_tensor* x);
 
 // x [head_dim, n, n_tokens]: rotates the first n_rot dimensions of every head by the tokens' positions.
 // `freq_factors` [n_rot / 2] divide the frequencies; null where there are none.

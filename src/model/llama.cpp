@@ -9,17 +9,14 @@ namespace {
 
 Projections before_attention(const GraphBuilder& build, int layer, ggml_tensor* x) {
   const LayerWeights& w = build.weights.layers[static_cast<size_t>(layer)];
-  const Hyperparameters& hyper = build.hyper;
   ggml_tensor* freq_factors = build.weights.rope_freqs;
 
   ggml_tensor* normed = rms_norm(build, x, w.attn_norm);  // [n_embd, n_tokens]
-  ggml_tensor* q = split_heads(build, linear(build, w.wq, w.bq, normed), hyper.n_heads);
-  ggml_tensor* k = split_heads(build, linear(build, w.wk, w.bk, normed), hyper.n_kv_heads);
-  ggml_tensor* v = split_heads(build, linear(build, w.wv, w.bv, normed), hyper.n_kv_heads);
+  const Projections heads = project_heads(build, w, normed);
   return {
-      .q = rotate(build, q, freq_factors),  // [head_dim, n_heads, n_tokens]
-      .k = rotate(build, k, freq_factors),  // [head_dim, n_kv_heads, n_tokens]
-      .v = v,                               // [head_dim, n_kv_heads, n_tokens]
+      .q = rotate(build, heads.q, freq_factors),  // [head_dim, n_heads, n_tokens]
+      .k = rotate(build, heads.k, freq_factors),  // [head_dim, n_kv_heads, n_tokens]
+      .v = heads.v,                               // [head_dim, n_kv_heads, n_tokens]
   };
 }
 

@@ -9,18 +9,15 @@ namespace {
 
 Projections before_attention(const GraphBuilder& build, int layer, ggml_tensor* x) {
   const LayerWeights& w = build.weights.layers[static_cast<size_t>(layer)];
-  const Hyperparameters& hyper = build.hyper;
 
   ggml_tensor* normed = rms_norm(build, x, w.attn_norm);  // [n_embd, n_tokens]
-  ggml_tensor* q = split_heads(build, linear(build, w.wq, w.bq, normed), hyper.n_heads);
-  ggml_tensor* k = split_heads(build, linear(build, w.wk, w.bk, normed), hyper.n_kv_heads);
-  ggml_tensor* v = split_heads(build, linear(build, w.wv, w.bv, normed), hyper.n_kv_heads);
-  q = rms_norm(build, q, w.attn_q_norm);  // each head by itself
-  k = rms_norm(build, k, w.attn_k_norm);
+  const Projections heads = project_heads(build, w, normed);
+  ggml_tensor* q = rms_norm(build, heads.q, w.attn_q_norm);  // each head by itself
+  ggml_tensor* k = rms_norm(build, heads.k, w.attn_k_norm);
   return {
       .q = rotate(build, q, nullptr),  // [head_dim, n_heads, n_tokens]
       .k = rotate(build, k, nullptr),  // [head_dim, n_kv_heads, n_tokens]
-      .v = v,                          // [head_dim, n_kv_heads, n_tokens]
+      .v = heads.v,                    // [head_dim, n_kv_heads, n_tokens]
   };
 }
 

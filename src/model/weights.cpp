@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "base/error.h"
 #include "base/log.h"
-#include "ggml-cpu.h"
 #include "model/families.h"
+#include "model/tensor_lookup.h"
 #include "model/weight_expansion.h"
 
 namespace winnow::model {
@@ -31,114 +30,49 @@ const WeightTypeRow& row_of(WeightType type) {
                        [type](const WeightTypeRow& row) { return row.type == type; });
 }
 
-// What ggml's CPU backend can multiply with and look rows up in.
-bool is_matrix_type(ggml_type type) {
-  if (type == GGML_TYPE_F32 || type == GGML_TYPE_F16 || type == GGML_TYPE_BF16) {
-    return true;
+// q, k and v come as three matrices or as one of their rows below each other. Biases of the one may be three all the same,
+// but not fewer, since libllama would leave them out then.
+void find_projections(TensorLookup& find, const Hyperparameters& hyper, const Family& family,
+                      const std::string& block, LayerWeights& w) {
+  const int64_t n_q = int64_t{hyper.head_dim} * hyper.n_heads;
+  const int64_t n_kv = int64_t{hyper.head_dim} * hyper.n_kv_heads;
+  w.wqkv = find.find_matrix(block + "attn_qkv.weight", hyper.n_embd, n_q + 2 * n_kv);
+  bool needs_biases = family.has_qkv_bias;
+  if (w.wqkv == nullptr) {
+    w.wq = find.matrix(block + "attn_q.weight", hyper.n_embd, n_q);
+    w.wk = find.matrix(block + "attn_k.weight", hyper.n_embd, n_kv);
+    w.wv = find.matrix(block + "attn_v.weight", hyper.n_embd, n_kv);
+  } else {
+    w.bqkv = find.find_vector(block + "attn_qkv.bias", n_q + 2 * n_kv);
+    if (w.bqkv != nullptr) {
+      return;
+    }
+    for (const char* name : {"attn_q.bias", "attn_k.bias", "attn_v.bias"}) {
+      needs_biases = needs_biases || find.has(block + name);
+    }
   }
-  return ggml_is_quantized(type) && ggml_get_type_traits(type)->to_float != nullptr &&
-         ggml_get_type_traits_cpu(type)->vec_dot != nullptr;
+  const auto bias = [&](const char* name, int64_t n) {
+    return needs_biases ? find.vector(block + name, n) : find.find_vector(block + name, n);
+  };
+  w.bq = bias("attn_q.bias", n_q);
+  w.bk = bias("attn_k.bias", n_kv);
+  w.bv = bias("attn_v.bias", n_kv);
 }
 
-std::string shape(std::span<const int64_t> ne) {
-  std::string text;
-  for (const int64_t n : ne) {
-    text += (text.empty() ? "[" : ", ") + std::to_string(n);
-  }
-  return text + "]";
-}
-
-// Looks tensors up by name, checks them and remembers which were asked for.
-class Lookup {
- public:
-  explicit Lookup(const GgufFile& file) : file_(file) {}
-
-  // [n_in, n_out] in ggml's order, fastest first.
-  ggml_tensor* matrix(const std::string& name, int64_t n_in, int64_t n_out) {
-    return required(name, find_matrix(name, n_in, n_out));
-  }
-  ggml_tensor* find_matrix(const std::string& name, int64_t n_in, int64_t n_out) {
-    ggml_tensor* tensor = find(name, n_in, n_out);
-    if (tensor != nullptr && !is_matrix_type(tensor->type)) {
-      file_.throw_unsupported(where(name) + "is of type '" + ggml_type_name(tensor->type) +
-                              "', which cannot be multiplied with");
-    }
-    return tensor;
-  }
-  ggml_tensor* vector(const std::string& name, int64_t n) {
-    return required(name, find_vector(name, n));
-  }
-  ggml_tensor* find_vector(const std::string& name, int64_t n) {
-    ggml_tensor* tensor = find(name, n, 1);
-    if (tensor != nullptr && tensor->type != GGML_TYPE_F32) {
-      file_.throw_unsupported(where(name) + "is of type '" + ggml_type_name(tensor->type) +
-                              "' (supported: 'f32')");
-    }
-    return tensor;
-  }
-
-  // A tensor that nobody asked for belongs to a variant of the family that would be computed wrongly.
-  void expect_all_used(std::string_view architecture) const {
-    for (const ggml_tensor* tensor : file_.tensors()) {
-      if (!used_.contains(tensor->name)) {
-        file_.throw_unsupported("tensor " + quoted(tensor->name) + " has no place in the family '" +
-                                std::string(architecture) + "'");
-      }
-    }
-  }
-
- private:
-  static std::string where(const std::string& name) { return "tensor '" + name + "' "; }
-
-  ggml_tensor* required(const std::string& name, ggml_tensor* tensor) const {
-    if (tensor == nullptr) {
-      file_.throw_damaged(where(name) + "is missing");
-    }
-    return tensor;
-  }
-
-  ggml_tensor* find(const std::string& name, int64_t n_in, int64_t n_out) {
-    used_.insert(name);
-    ggml_tensor* tensor = file_.find_tensor(name);
-    if (tensor == nullptr) {
-      return nullptr;
-    }
-    const int64_t expected[GGML_MAX_DIMS] = {n_in, n_out, 1, 1};
-    if (!std::equal(std::begin(expected), std::end(expected), tensor->ne)) {
-      file_.throw_damaged(where(name) + "has the shape " + shape(tensor->ne) +
-                          " (expected: " + shape(expected) + ")");
-    }
-    return tensor;
-  }
-
-  const GgufFile& file_;
-  std::unordered_set<std::string> used_;
-};
-
-LayerWeights find_layer(Lookup& find, const Hyperparameters& hyper, const Family& family,
+LayerWeights find_layer(TensorLookup& find, const Hyperparameters& hyper, const Family& family,
                         int layer) {
   const std::string block = "blk." + std::to_string(layer) + ".";
   const int64_t n_embd = hyper.n_embd;
   const int64_t n_ff = hyper.n_ff;
-  const int64_t n_q = int64_t{hyper.head_dim} * hyper.n_heads;
-  const int64_t n_kv = int64_t{hyper.head_dim} * hyper.n_kv_heads;
-  const auto bias = [&](const char* name, int64_t n) {
-    return family.has_qkv_bias ? find.vector(block + name, n) : find.find_vector(block + name, n);
-  };
 
   LayerWeights w;
   w.attn_norm = find.vector(block + "attn_norm.weight", n_embd);
-  w.wq = find.matrix(block + "attn_q.weight", n_embd, n_q);
-  w.wk = find.matrix(block + "attn_k.weight", n_embd, n_kv);
-  w.wv = find.matrix(block + "attn_v.weight", n_embd, n_kv);
-  w.bq = bias("attn_q.bias", n_q);
-  w.bk = bias("attn_k.bias", n_kv);
-  w.bv = bias("attn_v.bias", n_kv);
+  find_projections(find, hyper, family, block, w);
   if (family.has_qk_norm) {
     w.attn_q_norm = find.vector(block + "attn_q_norm.weight", hyper.head_dim);
     w.attn_k_norm = find.vector(block + "attn_k_norm.weight", hyper.head_dim);
   }
-  w.wo = find.matrix(block + "attn_output.weight", n_q, n_embd);
+  w.wo = find.matrix(block + "attn_output.weight", int64_t{hyper.head_dim} * hyper.n_heads, n_embd);
   if (family.has_output_bias) {
     w.bo = find.find_vector(block + "attn_output.bias", n_embd);
   }
@@ -147,14 +81,6 @@ LayerWeights find_layer(Lookup& find, const Hyperparameters& hyper, const Family
   w.ffn_up = find.matrix(block + "ffn_up.weight", n_embd, n_ff);
   w.ffn_down = find.matrix(block + "ffn_down.weight", n_ff, n_embd);
   return w;
-}
-
-void refuse_fused_qkv(const GgufFile& file) {
-  if (file.find_tensor("blk.0.attn_qkv.weight") != nullptr) {
-    file.throw_unsupported(
-        "fused query, key and value weights "
-        "('blk.0.attn_qkv.weight')");
-  }
 }
 
 // The matrices that `type` asks to expand; those that have the type already stay in the file.
@@ -194,7 +120,6 @@ struct Weights::Storage {
 Weights::Weights(const GgufFile& file, const Hyperparameters& hyper, WeightType type, int n_threads)
     : storage_(std::make_unique<Storage>()) {
   const Family& family = find_family(hyper.architecture);
-  refuse_fused_qkv(file);
   find_tensors(file, hyper, family);
   expand(file, type, n_threads);
   const bool is_tied = output == nullptr;
@@ -207,7 +132,7 @@ Weights::~Weights() = default;
 
 void Weights::find_tensors(const GgufFile& file, const Hyperparameters& hyper,
                            const Family& family) {
-  Lookup find(file);
+  TensorLookup find(file);
   token_embd = find.matrix("token_embd.weight", hyper.n_embd, hyper.n_vocab);
   output_norm = find.vector("output_norm.weight", hyper.n_embd);
   output = find.find_matrix("output.weight", hyper.n_embd, hyper.n_vocab);
@@ -250,8 +175,8 @@ void Weights::expand(const GgufFile& file, WeightType type, int n_threads) {
   replace(token_embd);
   replace(output);
   for (LayerWeights& layer : layers) {
-    for (ggml_tensor** matrix : {&layer.wq, &layer.wk, &layer.wv, &layer.wo, &layer.ffn_gate,
-                                 &layer.ffn_up, &layer.ffn_down}) {
+    for (ggml_tensor** matrix : {&layer.wq, &layer.wk, &layer.wv, &layer.wqkv, &layer.wo,
+                                 &layer.ffn_gate, &layer.ffn_up, &layer.ffn_down}) {
       replace(*matrix);
     }
   }

@@ -23,12 +23,14 @@ const char* weight_type_name(WeightType type);
 
 struct LayerWeights {
   ggml_tensor* attn_norm = nullptr;
-  ggml_tensor* wq = nullptr;
+  ggml_tensor* wq = nullptr;  // null where wqkv is there
   ggml_tensor* wk = nullptr;
   ggml_tensor* wv = nullptr;
   ggml_tensor* bq = nullptr;  // optional biases: null when the file has none
   ggml_tensor* bk = nullptr;
   ggml_tensor* bv = nullptr;
+  ggml_tensor* wqkv = nullptr;  // rows of wq, wk and wv in one matrix; null where they come apart
+  ggml_tensor* bqkv = nullptr;
   ggml_tensor* attn_q_norm = nullptr;  // [head_dim], in families that norm q and k
   ggml_tensor* attn_k_norm = nullptr;
   ggml_tensor* wo = nullptr;

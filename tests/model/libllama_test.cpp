@@ -104,6 +104,18 @@ INSTANTIATE_TEST_SUITE_P(
         TinyCase{"LlamaF16", with({}, [](auto& o) { o.matrix_type = GGML_TYPE_F16; })},
         TinyCase{"LlamaQ8", with({}, [](auto& o) { o.matrix_type = GGML_TYPE_Q8_0; })},
         TinyCase{"LlamaSentencePiece", with({}, [](auto& o) { o.sentencepiece = true; })},
+        TinyCase{"LlamaFused", with({}, [](auto& o) { o.fused_qkv = true; })},
+        TinyCase{"LlamaFusedBias", with({}, [](auto& o) { o.fused_qkv = o.qkv_bias = true; })},
+        TinyCase{"LlamaFusedSeparateBiases", with({},
+                                                  [](auto& o) {
+                                                    o.fused_qkv = o.qkv_bias = true;
+                                                    o.separate_biases = true;
+                                                  })},
+        TinyCase{"LlamaFusedUnusualHeads", with({},
+                                                [](auto& o) {
+                                                  o.fused_qkv = true;
+                                                  o.n_heads = 3, o.n_kv_heads = 3, o.head_dim = 22;
+                                                })},
         TinyCase{"Qwen2Tied", qwen2()},
         TinyCase{"Qwen2Untied", with(qwen2(), [](auto& o) { o.tied = false; })},
         TinyCase{"Qwen2OneHeadPerKvHead", with(qwen2(), [](auto& o) { o.n_kv_heads = 4; })},
@@ -111,6 +123,9 @@ INSTANTIATE_TEST_SUITE_P(
                  with(qwen2(), [](auto& o) { o.n_embd = 60, o.n_heads = 6, o.head_dim = 10; })},
         TinyCase{"Qwen2Bf16", with(qwen2(), [](auto& o) { o.matrix_type = GGML_TYPE_BF16; })},
         TinyCase{"Qwen2Q4", with(qwen2(), [](auto& o) { o.matrix_type = GGML_TYPE_Q4_0; })},
+        TinyCase{"Qwen2Fused", with(qwen2(), [](auto& o) { o.fused_qkv = true; })},
+        TinyCase{"Qwen2FusedSeparateBiases",
+                 with(qwen2(), [](auto& o) { o.fused_qkv = o.separate_biases = true; })},
         TinyCase{"Qwen3Tied", qwen3()},
         TinyCase{"Qwen3Untied", with(qwen3(), [](auto& o) { o.tied = false; })},
         TinyCase{"Qwen3OneHeadPerKvHead", with(qwen3(), [](auto& o) { o.n_kv_heads = 4; })},
@@ -119,6 +134,12 @@ INSTANTIATE_TEST_SUITE_P(
         TinyCase{"Qwen3Biases", with(qwen3(), [](auto& o) { o.qkv_bias = true; })},
         TinyCase{"Qwen3LinearScaling", with(qwen3(), [](auto& o) { o.rope_scale = 4.0F; })},
         TinyCase{"Qwen3F16", with(qwen3(), [](auto& o) { o.matrix_type = GGML_TYPE_F16; })},
+        TinyCase{"Qwen3Fused", with(qwen3(), [](auto& o) { o.fused_qkv = true; })},
+        TinyCase{"Qwen3FusedQ4", with(qwen3(),
+                                      [](auto& o) {
+                                        o.fused_qkv = true;
+                                        o.matrix_type = GGML_TYPE_Q4_0;
+                                      })},
         TinyCase{"Qwen3Q8", with(qwen3(), [](auto& o) { o.matrix_type = GGML_TYPE_Q8_0; })}),
     [](const auto& tiny) { return tiny.param.name; });
 

@@ -65,10 +65,21 @@ TEST(Weights, RefusesTensorsThatHaveNoPlace) {
                     "tensor 'blk.0.attn_q_norm.weight' has no place in the family 'llama'");
 }
 
-TEST(Weights, RefusesFusedProjectionsByName) {
+TEST(Weights, RefusesProjectionsThatAreThereTwice) {
   const ExtraTensor fused("blk.0.attn_qkv.weight", GGML_TYPE_F32, 64, 128);
   expect_edit_error([&](gguf_context* g) { fused.add_to(g); }, ErrorCode::kUnsupported,
-                    "fused query, key and value weights");
+                    "tensor 'blk.0.attn_q.weight' has no place in the family 'llama'");
+}
+
+TEST(Weights, RefusesSomeBiasesOfFusedProjections) {
+  const ExtraTensor bias("blk.0.attn_k.bias", GGML_TYPE_F32, 32, 1);
+  expect_edit_error([&](gguf_context* g) { bias.add_to(g); }, ErrorCode::kBadData,
+                    "tensor 'blk.0.attn_q.bias' is missing", {.fused_qkv = true});
+  const ExtraTensor wrong("blk.0.attn_qkv.bias", GGML_TYPE_F32, 64, 1);
+  expect_edit_error([&](gguf_context* g) { wrong.add_to(g); }, ErrorCode::kBadData,
+                    "tensor 'blk.0.attn_qkv.bias' has the shape [64, 1, 1, 1] "
+                    "(expected: [128, 1, 1, 1])",
+                    {.fused_qkv = true});
 }
 
 // A llama file under another name has all tensors of the llama family and no more.
@@ -161,6 +172,15 @@ TEST(Weights, ExpandToTheFilesValuesRoundedOnce) {
     }
     EXPECT_EQ(model.weights().output_norm->type, GGML_TYPE_F32);
   }
+}
+
+TEST(Weights, ExpandFusedProjections) {
+  TinyModelOptions options;
+  options.matrix_type = GGML_TYPE_F16;
+  options.fused_qkv = true;
+  const Model model(test::write_tiny_model(options), {.weights = WeightType::kF32});
+  EXPECT_EQ(model.weights().layers[1].wqkv->type, GGML_TYPE_F32);
+  EXPECT_EQ(model.weights().layers[1].wq, nullptr);
 }
 
 TEST(Weights, ExpandTheSameForAnyNumberOfThreads) {

@@ -217,9 +217,28 @@ class TensorWriter {
   std::vector<ggml_context_ptr> contexts_;  // the data must live until the file is written
 };
 
-void add_tensors(TensorWriter& add, const TinyModelOptions& options, int n_vocab) {
+void add_projections(TensorWriter& add, const TinyModelOptions& options, const std::string& block) {
   const int n_q = options.head_dim * options.n_heads;
   const int n_kv = options.head_dim * options.n_kv_heads;
+  const bool has_bias = options.qkv_bias || options.architecture == "qwen2";
+  if (options.fused_qkv) {
+    add.matrix(block + "attn_qkv.weight", options.n_embd, n_q + 2 * n_kv);
+  } else {
+    add.matrix(block + "attn_q.weight", options.n_embd, n_q);
+    add.matrix(block + "attn_k.weight", options.n_embd, n_kv);
+    add.matrix(block + "attn_v.weight", options.n_embd, n_kv);
+  }
+  if (has_bias && options.fused_qkv && !options.separate_biases) {
+    add.vector(block + "attn_qkv.bias", n_q + 2 * n_kv, 0.0F, 0.5F);
+  } else if (has_bias) {
+    add.vector(block + "attn_q.bias", n_q, 0.0F, 0.5F);
+    add.vector(block + "attn_k.bias", n_kv, 0.0F, 0.5F);
+    add.vector(block + "attn_v.bias", n_kv, 0.0F, 0.5F);
+  }
+}
+
+void add_tensors(TensorWriter& add, const TinyModelOptions& options, int n_vocab) {
+  const int n_q = options.head_dim * options.n_heads;
   add.matrix("token_embd.weight", options.n_embd, n_vocab);
   add.vector("output_norm.weight", options.n_embd, 1.0F, 0.1F);
   if (!options.tied) {
@@ -231,14 +250,7 @@ void add_tensors(TensorWriter& add, const TinyModelOptions& options, int n_vocab
   for (int layer = 0; layer < options.n_layers; ++layer) {
     const std::string block = "blk." + std::to_string(layer) + ".";
     add.vector(block + "attn_norm.weight", options.n_embd, 1.0F, 0.1F);
-    add.matrix(block + "attn_q.weight", options.n_embd, n_q);
-    add.matrix(block + "attn_k.weight", options.n_embd, n_kv);
-    add.matrix(block + "attn_v.weight", options.n_embd, n_kv);
-    if (options.qkv_bias || options.architecture == "qwen2") {
-      add.vector(block + "attn_q.bias", n_q, 0.0F, 0.5F);
-      add.vector(block + "attn_k.bias", n_kv, 0.0F, 0.5F);
-      add.vector(block + "attn_v.bias", n_kv, 0.0F, 0.5F);
-    }
+    add_projections(add, options, block);
     if (options.architecture == "qwen3") {
       add.vector(block + "attn_q_norm.weight", options.head_dim, 1.0F, 0.1F);
       add.vector(block + "attn_k_norm.weight", options.head_dim, 1.0F, 0.1F);

@@ -20,8 +20,10 @@ struct TinyModelOptions {
   int head_dim = 16;  // written as key_length and value_length when it is not n_embd / n_heads
   int n_ff = 96;
   int n_ctx_train = 4096;
-  bool tied = true;       // no output.weight
-  bool qkv_bias = false;  // always written for qwen2
+  bool tied = true;              // no output.weight
+  bool qkv_bias = false;         // always written for qwen2
+  bool fused_qkv = false;        // one attn_qkv instead of attn_q, attn_k and attn_v
+  bool separate_biases = false;  // the biases stay three even so
   bool output_bias = false;
   bool rope_freqs = false;  // factors as Llama 3.1 has them
   float rope_scale = 0.0F;  // linear scaling when above 0
