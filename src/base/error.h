@@ -17,8 +17,6 @@ enum class ErrorCode {
   kInternal,           // a fault of winnow
 };
 
-const char* error_code_name(ErrorCode code);
-
 // The exit status of the program for an error of this kind (docs/cli.md).
 int exit_status(ErrorCode code);
 
@@ -33,15 +31,14 @@ class Error : public std::runtime_error {
   ErrorCode code_;
 };
 
-[[noreturn]] void check_failed(const char* expression, const std::string& values, const char* file,
-                               int line);
+[[noreturn]] void check_failed(const char* expression, const char* file, int line);
 
 }  // namespace winnow
 
 // For what winnow itself must guarantee. Never used on input.
-#define WINNOW_CHECK(condition)                                   \
-  do {                                                            \
-    if (!(condition)) {                                           \
-      ::winnow::check_failed(#condition, {}, __FILE__, __LINE__); \
-    }                                                             \
+#define WINNOW_CHECK(condition)                               \
+  do {                                                        \
+    if (!(condition)) {                                       \
+      ::winnow::check_failed(#condition, __FILE__, __LINE__); \
+    }                                                         \
   } while (false)

@@ -100,25 +100,34 @@ struct Engine::Prompt {
     }
   }
 
+  const Feed& feed_of(const Sequence& sequence) const {
+    return *std::find_if(feeds.begin(), feeds.end(),
+                         [&](const Feed& feed) { return feed.sequence == &sequence; });
+  }
+
+  // Whether a slice holds the last token of its sequence's feed.
+  bool is_end(const kernels::Slice& slice, const Sequence& sequence) const {
+    return slice.first_pos + slice.n_tokens ==
+           sequence.positions_fed + static_cast<int>(feed_of(sequence).tokens.size());
+  }
+
   // Takes the wanted rows of a chunk from its residual stream [n_tokens, n_embd].
   void collect(const Chunk& chunk, std::span<const float> residual, int n_embd) {
     for (size_t i = 0; i < chunk.slices.size(); ++i) {
       const kernels::Slice& slice = chunk.slices[i];
-      const auto feed = static_cast<size_t>(
-          std::find_if(feeds.begin(), feeds.end(),
-                       [&](const Feed& f) { return f.sequence == chunk.sequences[i]; }) -
-          feeds.begin());
-      const int last_pos =
-          feeds[feed].sequence->positions_fed + static_cast<int>(feeds[feed].tokens.size()) - 1;
-      for (int token = 0; token < slice.n_tokens; ++token) {
-        if (feeds[feed].logits == WantedLogits::kAll ||
-            (feeds[feed].logits == WantedLogits::kLast && slice.first_pos + token == last_pos)) {
-          const auto row = residual.subspan(
-              static_cast<size_t>(slice.first_token + token) * static_cast<size_t>(n_embd),
-              static_cast<size_t>(n_embd));
-          wanted[feed].insert(wanted[feed].end(), row.begin(), row.end());
-        }
+      const Feed& feed = feed_of(*chunk.sequences[i]);
+      int n_wanted = 0;  // the last so many tokens of the slice
+      if (feed.logits == WantedLogits::kAll) {
+        n_wanted = slice.n_tokens;
+      } else if (feed.logits == WantedLogits::kLast && is_end(slice, *chunk.sequences[i])) {
+        n_wanted = 1;
       }
+      const auto width = static_cast<size_t>(n_embd);
+      const int first = slice.first_token + slice.n_tokens - n_wanted;
+      const auto rows = residual.subspan(static_cast<size_t>(first) * width,
+                                         static_cast<size_t>(n_wanted) * width);
+      std::vector<float>& to = wanted[static_cast<size_t>(&feed - feeds.data())];
+      to.insert(to.end(), rows.begin(), rows.end());
     }
   }
 };
@@ -226,21 +235,20 @@ void Engine::feed_chunk_major(Prompt& prompt) {
     residual.resize(chunk.tokens.size() * n_embd);
     run_layers(chunk, 0, n_layers, residual.data());
     prompt.collect(chunk, residual, model_.hyper().n_embd);
-    for (Sequence* const sequence : chunk.sequences) {
-      sequence->cache.record_peak();
-      if (prompt.options.eviction == PromptEviction::kPerChunk) {
-        const int64_t before = sequence->cache.rows_evicted();
-        evict(*sequence, 0, n_layers, parallel_);
-        const bool is_last_chunk = &chunk == &prompt.chunks.back();
-        sequence->evicted_during_prompt |=
-            !is_last_chunk && sequence->cache.rows_evicted() > before;
+    for (size_t i = 0; i < chunk.slices.size(); ++i) {
+      Sequence& sequence = *chunk.sequences[i];
+      sequence.cache.record_peak();
+      if (prompt.options.eviction == PromptEviction::kPerChunk &&
+          evict(sequence, 0, n_layers, parallel_)) {
+        ++sequence.evictions.count;
+        sequence.evicted_during_prompt |= !prompt.is_end(chunk.slices[i], sequence);
       }
     }
     prompt.step_done();
   }
   if (prompt.options.eviction == PromptEviction::kAfter) {
     for (const Feed& feed : prompt.feeds) {
-      evict(*feed.sequence, 0, n_layers, parallel_);
+      feed.sequence->evictions.count += evict(*feed.sequence, 0, n_layers, parallel_) ? 1 : 0;
     }
   }
 }
@@ -262,6 +270,7 @@ void Engine::feed_layer_major(Prompt& prompt) {
                                                    ")");
   }
   peak_.residual_bytes = std::max(peak_.residual_bytes, residual.size() * sizeof(float));
+  std::set<Sequence*> evicted;
   for (int layer = 0; layer < n_layers; ++layer) {
     float* x = residual.data();
     for (const Chunk& chunk : prompt.chunks) {
@@ -272,10 +281,14 @@ void Engine::feed_layer_major(Prompt& prompt) {
     }
     for (const Feed& feed : prompt.feeds) {
       feed.sequence->cache.record_peak();
-      if (prompt.options.eviction == PromptEviction::kAfter) {
-        evict(*feed.sequence, layer, 1, parallel_);
+      if (prompt.options.eviction == PromptEviction::kAfter &&
+          evict(*feed.sequence, layer, 1, parallel_)) {
+        evicted.insert(feed.sequence);
       }
     }
+  }
+  for (Sequence* const sequence : evicted) {  // all layers are one occasion
+    ++sequence->evictions.count;
   }
   std::span<const float> rest(residual);
   for (const Chunk& chunk : prompt.chunks) {
@@ -361,7 +374,7 @@ std::vector<float> Engine::decode(std::span<const DecodeInput> inputs) {
     ++sequence.positions_fed;
     sequence.cache.record_peak();
     if (policy::is_due(sequence.policy, sequence.cache.longest())) {
-      evict(sequence, 0, n_layers, parallel_);
+      sequence.evictions.count += evict(sequence, 0, n_layers, parallel_) ? 1 : 0;
     }
   }
   return logits;

@@ -5,9 +5,9 @@
 
 namespace winnow::engine {
 
-void evict(Sequence& sequence, int first_layer, int n_layers, kernels::ParallelFor& parallel) {
+bool evict(Sequence& sequence, int first_layer, int n_layers, kernels::ParallelFor& parallel) {
   if (sequence.policy.is_unlimited()) {
-    return;
+    return false;
   }
   const auto start = std::chrono::steady_clock::now();
   const int n_kv_heads = sequence.cache.shape().n_kv_heads;
@@ -24,7 +24,7 @@ void evict(Sequence& sequence, int first_layer, int n_layers, kernels::ParallelF
   }
   const policy::KeptSlots kept = sequence.policy.choose(layers, parallel);
   if (kept.empty()) {
-    return;
+    return false;
   }
   parallel.run(static_cast<int>(kept.size()), [&](int item, int /*thread*/) {
     sequence.cache.keep(first_layer + item / n_kv_heads, item % n_kv_heads,
@@ -32,8 +32,8 @@ void evict(Sequence& sequence, int first_layer, int n_layers, kernels::ParallelF
   });
   const std::chrono::duration<double, std::milli> elapsed =
       std::chrono::steady_clock::now() - start;
-  ++sequence.evictions.count;
   sequence.evictions.ms += elapsed.count();
+  return true;
 }
 
 }  // namespace winnow::engine

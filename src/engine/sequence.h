@@ -10,7 +10,7 @@
 namespace winnow::engine {
 
 struct EvictionStats {
-  int64_t count = 0;  // occasions on which rows were taken
+  int64_t count = 0;  // occasions on which rows were taken: a prompt, a chunk, a decoded token
   double ms = 0;      // time they took: score, select, move
 };
 

@@ -9,8 +9,8 @@
 
 namespace winnow::policy {
 
-// What a scorer reads. The engine provides that and nothing else; a policy whose needs cannot be met is
-// refused before anything runs.
+// What a scorer reads beside the rows themselves. The engine collects that and nothing else; a policy whose needs
+// cannot be met is refused before anything runs.
 struct Needs {
   bool key_norms = false;  // HeadRows::scores holds the squared key norm, written at append
 };

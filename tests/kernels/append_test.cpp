@@ -9,6 +9,7 @@
 
 #include "ggml.h"
 #include "oracle/attention_oracle.h"
+#include "support/instruction_sets.h"
 #include "support/random_rows.h"
 
 namespace winnow {
@@ -80,6 +81,30 @@ TEST(Append, ScoreIsTheCanonicalSquaredNormOfTheStoredKey) {
         EXPECT_EQ(cache.rows(0, 1).scores[slot], canonical_squared_norm(cache.rows(0, 1), slot))
             << dim;
       }
+    }
+  }
+}
+
+TEST(Append, EveryInstructionSetWritesTheSameBits) {
+  std::mt19937 random(3);
+  for (const int dim : {64, 80, 20}) {
+    for (const RowType type : {RowType::kF32, RowType::kF16, RowType::kBf16}) {
+      auto keys = test::random_floats(random, static_cast<size_t>(9 * 2 * dim), 30.0F);
+      keys[5] = 1e38F;
+      std::vector<std::byte> first;
+      test::for_every_instruction_set([&](const std::string& name) {
+        cache::Cache cache(shape(dim, type));
+        test::append_tokens(cache, 0, 0, keys, keys);
+        const cache::HeadRows rows = cache.rows(0, 1);
+        std::vector<std::byte> bytes(
+            rows.keys, rows.keys + 9 * static_cast<size_t>(dim) * element_bytes(type));
+        const auto scores = std::as_bytes(std::span(rows.scores, 9));
+        bytes.insert(bytes.end(), scores.begin(), scores.end());
+        if (first.empty()) {
+          first = bytes;
+        }
+        EXPECT_EQ(first, bytes) << name << ", " << dim;
+      });
     }
   }
 }

@@ -6,9 +6,9 @@
 #include <cstring>
 #include <limits>
 
-#include "hwy/targets.h"
 #include "oracle/attention_oracle.h"
 #include "support/attend.h"
+#include "support/instruction_sets.h"
 #include "support/random_rows.h"
 
 namespace winnow {
@@ -178,10 +178,6 @@ TEST(Attend, PromptDoesNotDependOnHowTheQueriesAreCut) {
 }
 
 TEST(Attend, EveryInstructionSetGivesTheSameBits) {
-  std::vector<int64_t> targets;
-  for (int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1) {
-    targets.push_back(rest & -rest);
-  }
   std::mt19937 random(5);
   for (Case c : kShapes) {
     c.n_rows = 700;
@@ -191,20 +187,16 @@ TEST(Attend, EveryInstructionSetGivesTheSameBits) {
     const std::span<const float> one(queries.data(), static_cast<size_t>(c.n_heads * c.head_dim));
     std::vector<float> prompt;
     std::vector<float> decode;
-    for (const int64_t target : targets) {
-      hwy::SetSupportedTargetsForTest(target);
-      hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    test::for_every_instruction_set([&](const std::string& name) {
       const auto p = test::attend_prompt_all(cache, 0, c.n_heads, 695, queries, scale_of(c));
       const auto d = test::attend_decode_all(cache, 0, c.n_heads, 700, one, scale_of(c));
       if (prompt.empty()) {
         prompt = p;
         decode = d;
       }
-      EXPECT_EQ(0, std::memcmp(prompt.data(), p.data(), p.size() * sizeof(float))) << target;
-      EXPECT_EQ(0, std::memcmp(decode.data(), d.data(), d.size() * sizeof(float))) << target;
-    }
-    hwy::SetSupportedTargetsForTest(0);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+      EXPECT_EQ(0, std::memcmp(prompt.data(), p.data(), p.size() * sizeof(float))) << name;
+      EXPECT_EQ(0, std::memcmp(decode.data(), d.data(), d.size() * sizeof(float))) << name;
+    });
   }
 }
 

@@ -1,0 +1,19 @@
+#include "support/instruction_sets.h"
+
+#include "hwy/highway.h"
+#include "hwy/targets.h"
+
+namespace winnow::test {
+
+void for_every_instruction_set(const std::function<void(const std::string& name)>& body) {
+  for (int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1) {
+    const int64_t target = rest & -rest;
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    body(hwy::TargetName(target));
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+}  // namespace winnow::test
