@@ -53,12 +53,10 @@ Projections project_heads(const GraphBuilder& build, const LayerWeights& w, ggml
 }
 
 ggml_tensor* rotate(const GraphBuilder& build, ggml_tensor* x, ggml_tensor* freq_factors) {
-  const Hyperparameters& hyper = build.hyper;
-  // The last four turn yarn off.
-  return ggml_rope_ext(build.ctx, x, build.positions, freq_factors, hyper.n_rot, hyper.rope_mode,
-                       hyper.n_ctx_train, hyper.rope_freq_base, hyper.rope_freq_scale,
-                       /*ext_factor=*/0.0F, /*attn_factor=*/1.0F, /*beta_fast=*/32.0F,
-                       /*beta_slow=*/1.0F);
+  const Rope& rope = build.hyper.rope;
+  return ggml_rope_ext(build.ctx, x, build.positions, freq_factors, rope.n_rot, rope.mode,
+                       rope.n_ctx_orig, rope.freq_base, rope.freq_scale, rope.ext_factor,
+                       rope.attn_factor, /*beta_fast=*/32.0F, /*beta_slow=*/1.0F);
 }
 
 ggml_tensor* gated_ffn(const GraphBuilder& build, const LayerWeights& layer, ggml_tensor* x) {

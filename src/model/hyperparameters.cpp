@@ -1,5 +1,7 @@
 #include "model/hyperparameters.h"
 
+#include <cmath>
+
 #include "model/model.h"
 
 namespace winnow::model {
@@ -52,21 +54,48 @@ void refuse_variants(const GgufFile& file, const Reader& read) {
   }
 }
 
-// 1 / factor of linear scaling; other kinds are refused.
-float read_rope_freq_scale(const GgufFile& file, const Reader& read) {
-  const std::string type = file.find_string(read.key("rope.scaling.type")).value_or("linear");
-  if (type != "linear" && type != "none") {
-    file.throw_unsupported("rope scaling " + quoted(type) + " (supported: none, linear)");
-  }
-  if (file.find_number(read.key("rope.scaling.attn_factor"), -1e6F, 1e6F).value_or(1.0F) != 1.0F) {
-    file.throw_unsupported("key '" + read.key("rope.scaling.attn_factor") + "' other than 1");
-  }
-  auto factor = file.find_number(read.key("rope.scaling.factor"), 0.0F, 1e6F);
+constexpr float kMaxScaling = 1e6F;
+
+// 1 / factor; 0 stands for no scaling.
+float read_freq_scale(const GgufFile& file, const Reader& read) {
+  auto factor = file.find_number(read.key("rope.scaling.factor"), 0.0F, kMaxScaling);
   if (!factor) {
-    factor = file.find_number(read.key("rope.scale_linear"), 0.0F, 1e6F);  // the old name
+    factor = file.find_number(read.key("rope.scale_linear"), 0.0F, kMaxScaling);  // the old name
   }
-  const float scale = factor.value_or(0.0F) == 0.0F ? 1.0F : 1.0F / *factor;
-  return type == "none" ? 1.0F : scale;
+  return factor.value_or(0.0F) == 0.0F ? 1.0F : 1.0F / *factor;
+}
+
+// ggml multiplies q and k by 1 + 0.1 ln(factor) where it mixes in extrapolation. libllama asks for the magnitude of the
+// yarn paper (arXiv:2309.00071v2, section 3.4) over that, which is 1 but for the last bit: kept for equal bits.
+float yarn_attn_factor(float freq_scale) {
+  const float factor = 1.0F / freq_scale;
+  const float of_ggml = 1.0F + 0.1F * logf(factor);
+  const float wanted = factor <= 1.0F ? 1.0F : of_ggml;
+  return wanted * (1.0F / of_ggml);
+}
+
+// Of the keys for yarn, libllama reads for these families only those below.
+Rope read_rope(const GgufFile& file, const Reader& read, const Family& family,
+               const Hyperparameters& hyper) {
+  const std::string type = file.find_string(read.key("rope.scaling.type")).value_or("linear");
+  if (type != "linear" && type != "none" && type != "yarn") {
+    file.throw_unsupported("rope scaling " + quoted(type) + " (supported: none, linear, yarn)");
+  }
+  Rope rope;
+  rope.mode = family.rope_mode;
+  rope.n_rot = read.count_or("rope.dimension_count", kMaxHeadDim, hyper.head_dim);
+  rope.freq_base =
+      file.find_number(read.key("rope.freq_base"), 1.0F, 1e12F).value_or(rope.freq_base);
+  rope.freq_scale = type == "none" ? 1.0F : read_freq_scale(file, read);
+  if (type == "yarn") {
+    rope.ext_factor = 1.0F;
+    rope.attn_factor = yarn_attn_factor(rope.freq_scale);
+  }
+  rope.attn_factor *=
+      file.find_number(read.key("rope.scaling.attn_factor"), 0.0F, kMaxScaling).value_or(1.0F);
+  rope.n_ctx_orig =
+      read.count_or("rope.scaling.original_context_length", kMaxCtx, hyper.n_ctx_train);
+  return rope;
 }
 
 int read_n_vocab(const GgufFile& file) {
@@ -89,8 +118,8 @@ void check_consistency(const GgufFile& file, const Hyperparameters& hyper) {
   if (hyper.head_dim % 2 != 0) {
     file.throw_damaged("heads of length " + std::to_string(hyper.head_dim) + " cannot rotate");
   }
-  if (hyper.n_rot != hyper.head_dim) {
-    file.throw_unsupported("rotation of " + std::to_string(hyper.n_rot) +
+  if (hyper.rope.n_rot != hyper.head_dim) {
+    file.throw_unsupported("rotation of " + std::to_string(hyper.rope.n_rot) +
                            " dimensions of heads of length " + std::to_string(hyper.head_dim));
   }
 }
@@ -122,11 +151,7 @@ Hyperparameters read_hyperparameters(const GgufFile& file, const Family& family)
   hyper.n_vocab = read_n_vocab(file);
   hyper.n_ctx_train = read.count("context_length", kMaxCtx);
   hyper.rms_epsilon = file.number(read.key("attention.layer_norm_rms_epsilon"), 0.0F, 1.0F);
-  hyper.n_rot = read.count_or("rope.dimension_count", kMaxHeadDim, hyper.head_dim);
-  hyper.rope_mode = family.rope_mode;
-  hyper.rope_freq_base =
-      file.find_number(read.key("rope.freq_base"), 1.0F, 1e12F).value_or(hyper.rope_freq_base);
-  hyper.rope_freq_scale = read_rope_freq_scale(file, read);
+  hyper.rope = read_rope(file, read, family, hyper);
   check_consistency(file, hyper);
   return hyper;
 }

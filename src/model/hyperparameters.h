@@ -5,6 +5,17 @@
 
 namespace winnow::model {
 
+// How positions rotate q and k: what ggml_rope_ext takes.
+struct Rope {
+  int mode = 0;   // ggml's: 0 rotates neighbouring pairs, 2 (NeoX) halves
+  int n_rot = 0;  // leading dimensions of a head that rotate
+  float freq_base = 10000.0F;
+  float freq_scale = 1.0F;   // 1 / scaling factor
+  float ext_factor = 0.0F;   // 1: yarn, which leaves fast rotations as they are; 0: all are scaled
+  float attn_factor = 1.0F;  // q and k are multiplied with it, beside yarn's own magnitude
+  int n_ctx_orig = 0;        // the context length before scaling
+};
+
 struct Hyperparameters {
   std::string architecture;  // general.architecture
   int n_layers = 0;
@@ -16,10 +27,7 @@ struct Hyperparameters {
   int n_vocab = 0;
   int n_ctx_train = 0;  // the context length the model was trained for
   float rms_epsilon = 0.0F;
-  int n_rot = 0;      // leading dimensions of a head that rotate
-  int rope_mode = 0;  // ggml's: 0 rotates neighbouring pairs, 2 (NeoX) halves
-  float rope_freq_base = 10000.0F;
-  float rope_freq_scale = 1.0F;  // 1 / linear scaling factor
+  Rope rope;
 
   int gqa_group_size() const { return n_heads / n_kv_heads; }
 };

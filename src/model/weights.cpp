@@ -137,7 +137,7 @@ void Weights::find_tensors(const GgufFile& file, const Hyperparameters& hyper,
   output_norm = find.vector("output_norm.weight", hyper.n_embd);
   output = find.find_matrix("output.weight", hyper.n_embd, hyper.n_vocab);
   if (family.has_rope_freqs) {
-    rope_freqs = find.find_vector("rope_freqs.weight", hyper.n_rot / 2);
+    rope_freqs = find.find_vector("rope_freqs.weight", hyper.rope.n_rot / 2);
   }
   for (int layer = 0; layer < hyper.n_layers; ++layer) {
     layers.push_back(find_layer(find, hyper, family, layer));

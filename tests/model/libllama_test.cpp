@@ -84,6 +84,12 @@ TinyModelOptions qwen3() {
   return options;
 }
 
+void yarn(TinyModelOptions& options, float factor, int n_ctx_orig) {
+  options.rope_scaling = "yarn";
+  options.rope_scale = factor;
+  options.n_ctx_orig = n_ctx_orig;
+}
+
 TinyModelOptions with(TinyModelOptions options, void (*change)(TinyModelOptions&)) {
   change(options);
   return options;
@@ -101,6 +107,14 @@ INSTANTIATE_TEST_SUITE_P(
         TinyCase{"LlamaBiases", with({}, [](auto& o) { o.qkv_bias = o.output_bias = true; })},
         TinyCase{"LlamaRopeFactors", with({}, [](auto& o) { o.rope_freqs = true; })},
         TinyCase{"LlamaLinearScaling", with({}, [](auto& o) { o.rope_scale = 4.0F; })},
+        TinyCase{"LlamaYarn", with({}, [](auto& o) { yarn(o, 4.0F, 1024); })},
+        TinyCase{"LlamaYarnWithoutOriginalContext", with({}, [](auto& o) { yarn(o, 8.0F, 0); })},
+        TinyCase{"LlamaYarnAttnFactor", with({},
+                                             [](auto& o) {
+                                               yarn(o, 40.0F, 256);
+                                               o.rope_attn_factor = 1.3F;
+                                             })},
+        TinyCase{"LlamaAttnFactorAlone", with({}, [](auto& o) { o.rope_attn_factor = 1.2F; })},
         TinyCase{"LlamaF16", with({}, [](auto& o) { o.matrix_type = GGML_TYPE_F16; })},
         TinyCase{"LlamaQ8", with({}, [](auto& o) { o.matrix_type = GGML_TYPE_Q8_0; })},
         TinyCase{"LlamaSentencePiece", with({}, [](auto& o) { o.sentencepiece = true; })},
@@ -126,6 +140,8 @@ INSTANTIATE_TEST_SUITE_P(
         TinyCase{"Qwen2Fused", with(qwen2(), [](auto& o) { o.fused_qkv = true; })},
         TinyCase{"Qwen2FusedSeparateBiases",
                  with(qwen2(), [](auto& o) { o.fused_qkv = o.separate_biases = true; })},
+        TinyCase{"Qwen2Yarn", with(qwen2(), [](auto& o) { yarn(o, 3.7F, 64); })},
+        TinyCase{"Qwen2YarnBelowOne", with(qwen2(), [](auto& o) { yarn(o, 0.5F, 1024); })},
         TinyCase{"Qwen3Tied", qwen3()},
         TinyCase{"Qwen3Untied", with(qwen3(), [](auto& o) { o.tied = false; })},
         TinyCase{"Qwen3OneHeadPerKvHead", with(qwen3(), [](auto& o) { o.n_kv_heads = 4; })},
@@ -133,6 +149,7 @@ INSTANTIATE_TEST_SUITE_P(
                  with(qwen3(), [](auto& o) { o.n_heads = 6, o.n_kv_heads = 3, o.head_dim = 10; })},
         TinyCase{"Qwen3Biases", with(qwen3(), [](auto& o) { o.qkv_bias = true; })},
         TinyCase{"Qwen3LinearScaling", with(qwen3(), [](auto& o) { o.rope_scale = 4.0F; })},
+        TinyCase{"Qwen3Yarn", with(qwen3(), [](auto& o) { yarn(o, 4.0F, 512); })},
         TinyCase{"Qwen3F16", with(qwen3(), [](auto& o) { o.matrix_type = GGML_TYPE_F16; })},
         TinyCase{"Qwen3Fused", with(qwen3(), [](auto& o) { o.fused_qkv = true; })},
         TinyCase{"Qwen3FusedQ4", with(qwen3(),

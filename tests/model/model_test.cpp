@@ -25,12 +25,12 @@ TEST(Model, ReadsItsHyperparameters) {
   EXPECT_EQ(hyper.n_kv_heads, 2);
   EXPECT_EQ(hyper.gqa_group_size(), 2);
   EXPECT_EQ(hyper.head_dim, 16);
-  EXPECT_EQ(hyper.n_rot, 16);
+  EXPECT_EQ(hyper.rope.n_rot, 16);
   EXPECT_EQ(hyper.n_ff, 96);
   EXPECT_EQ(hyper.n_vocab, model.vocabulary().n_tokens());
   EXPECT_EQ(hyper.n_ctx_train, 4096);
-  EXPECT_EQ(hyper.rope_freq_base, 20000.0F);
-  EXPECT_EQ(hyper.rope_freq_scale, 0.25F);
+  EXPECT_EQ(hyper.rope.freq_base, 20000.0F);
+  EXPECT_EQ(hyper.rope.freq_scale, 0.25F);
 }
 
 TEST(Model, OfSmolLm2IsWhatItsCardSays) {
@@ -60,21 +60,27 @@ TEST(Model, NamesMissingKeys) {
 }
 
 TEST(Model, RefusesNumbersOutOfRange) {
-  const std::pair<const char*, uint32_t> cases[] = {{"llama.block_count", 0},
-                                                    {"llama.block_count", 513},
-                                                    {"llama.embedding_length", 0},
-                                                    {"llama.attention.head_count", 0},
-                                                    {"llama.attention.head_count_kv", 0},
-                                                    {"llama.feed_forward_length", UINT32_MAX},
-                                                    {"llama.context_length", 0},
-                                                    {"llama.rope.dimension_count", 0},
-                                                    {"llama.attention.key_length", 1 << 20}};
+  const std::pair<const char*, uint32_t> cases[] = {
+      {"llama.block_count", 0},
+      {"llama.block_count", 513},
+      {"llama.embedding_length", 0},
+      {"llama.attention.head_count", 0},
+      {"llama.attention.head_count_kv", 0},
+      {"llama.feed_forward_length", UINT32_MAX},
+      {"llama.context_length", 0},
+      {"llama.rope.scaling.original_context_length", 0},
+      {"llama.rope.dimension_count", 0},
+      {"llama.attention.key_length", 1 << 20}};
   for (const auto& wrong : cases) {
     expect_edit_error([&](gguf_context* g) { gguf_set_val_u32(g, wrong.first, wrong.second); },
                       ErrorCode::kBadData, "key '" + std::string(wrong.first) + "' is ");
   }
   expect_edit_error([](gguf_context* g) { gguf_set_val_f32(g, "llama.rope.freq_base", -1.0F); },
                     ErrorCode::kBadData, "llama.rope.freq_base");
+  for (const char* key : {"llama.rope.scaling.factor", "llama.rope.scaling.attn_factor"}) {
+    expect_edit_error([key](gguf_context* g) { gguf_set_val_f32(g, key, -2.0F); },
+                      ErrorCode::kBadData, key);
+  }
 }
 
 TEST(Model, RefusesNumbersThatDoNotFitTogether) {
@@ -96,10 +102,8 @@ TEST(Model, RefusesVariantsByName) {
       {[](gguf_context* g) { gguf_set_val_u32(g, "llama.expert_count", 8); }, "mixture of experts"},
       {[](gguf_context* g) { gguf_set_val_bool(g, "llama.attention.causal", false); },
        "not causal"},
-      {[](gguf_context* g) { gguf_set_val_str(g, "llama.rope.scaling.type", "yarn"); },
-       "unsupported: rope scaling 'yarn'"},
-      {[](gguf_context* g) { gguf_set_val_f32(g, "llama.rope.scaling.attn_factor", 1.2F); },
-       "attn_factor' other than 1"},
+      {[](gguf_context* g) { gguf_set_val_str(g, "llama.rope.scaling.type", "dynamic"); },
+       "rope scaling 'dynamic' (supported: none, linear, yarn)"},
       {[](gguf_context* g) { gguf_set_val_u32(g, "llama.attention.value_length", 32); },
        "keys of length 16 with values of length 32"},
       {[](gguf_context* g) { gguf_set_val_u32(g, "llama.rope.dimension_count", 8); },
@@ -118,14 +122,31 @@ TEST(Model, RefusesVariantsByName) {
 TEST(Model, ReadsTheOldNameOfLinearScaling) {
   TinyModelOptions options;
   options.edit = [](gguf_context* g) { gguf_set_val_f32(g, "llama.rope.scale_linear", 8.0F); };
-  EXPECT_EQ(Model(test::write_tiny_model(options), {}).hyper().rope_freq_scale, 0.125F);
+  EXPECT_EQ(Model(test::write_tiny_model(options), {}).hyper().rope.freq_scale, 0.125F);
 }
 
 TEST(Model, IgnoresAScalingFactorOfTypeNone) {
   TinyModelOptions options;
   options.rope_scale = 8.0F;
   options.edit = [](gguf_context* g) { gguf_set_val_str(g, "llama.rope.scaling.type", "none"); };
-  EXPECT_EQ(Model(test::write_tiny_model(options), {}).hyper().rope_freq_scale, 1.0F);
+  EXPECT_EQ(Model(test::write_tiny_model(options), {}).hyper().rope.freq_scale, 1.0F);
+}
+
+TEST(Model, ReadsYarn) {
+  TinyModelOptions options;
+  options.rope_scale = 4.0F;
+  options.rope_scaling = "yarn";
+  options.rope_attn_factor = 1.25F;
+  options.n_ctx_orig = 1024;
+  const Model yarn(test::write_tiny_model(options), {});
+  EXPECT_EQ(yarn.hyper().rope.freq_scale, 0.25F);
+  EXPECT_EQ(yarn.hyper().rope.ext_factor, 1.0F);
+  EXPECT_FLOAT_EQ(yarn.hyper().rope.attn_factor, 1.25F);  // the magnitude is ggml's
+  EXPECT_EQ(yarn.hyper().rope.n_ctx_orig, 1024);
+  const Rope& plain = Model(test::write_tiny_model(), {}).hyper().rope;
+  EXPECT_EQ(plain.ext_factor, 0.0F);
+  EXPECT_EQ(plain.attn_factor, 1.0F);
+  EXPECT_EQ(plain.n_ctx_orig, 4096);
 }
 
 TEST(Model, RefusesAVocabularyOfAnotherLength) {

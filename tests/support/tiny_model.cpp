@@ -164,8 +164,14 @@ void write_hyperparameters(gguf_context* gguf, const TinyModelOptions& options) 
   gguf_set_val_f32(gguf, (prefix + "attention.layer_norm_rms_epsilon").c_str(), 1e-5F);
   gguf_set_val_f32(gguf, (prefix + "rope.freq_base").c_str(), 20000.0F);
   if (options.rope_scale > 0) {
-    gguf_set_val_str(gguf, (prefix + "rope.scaling.type").c_str(), "linear");
+    gguf_set_val_str(gguf, (prefix + "rope.scaling.type").c_str(), options.rope_scaling.c_str());
     gguf_set_val_f32(gguf, (prefix + "rope.scaling.factor").c_str(), options.rope_scale);
+  }
+  if (options.rope_attn_factor > 0) {
+    gguf_set_val_f32(gguf, (prefix + "rope.scaling.attn_factor").c_str(), options.rope_attn_factor);
+  }
+  if (options.n_ctx_orig > 0) {
+    set("rope.scaling.original_context_length", options.n_ctx_orig);
   }
 }
 

@@ -25,8 +25,11 @@ struct TinyModelOptions {
   bool fused_qkv = false;        // one attn_qkv instead of attn_q, attn_k and attn_v
   bool separate_biases = false;  // the biases stay three even so
   bool output_bias = false;
-  bool rope_freqs = false;  // factors as Llama 3.1 has them
-  float rope_scale = 0.0F;  // linear scaling when above 0
+  bool rope_freqs = false;              // factors as Llama 3.1 has them
+  float rope_scale = 0.0F;              // the scaling factor; 0: no key for it
+  std::string rope_scaling = "linear";  // its type
+  float rope_attn_factor = 0.0F;        // 0: no key for it
+  int n_ctx_orig = 0;                   // the context length before scaling; 0: no key for it
   ggml_type matrix_type = GGML_TYPE_F32;
   std::string pre_tokenizer = "gpt-2";
   bool sentencepiece = false;  // a "llama" vocabulary instead of byte-level BPE
