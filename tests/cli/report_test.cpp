@@ -253,7 +253,7 @@ TEST(Answer, IsAloneOnStandardOutput) {
   quiet_args.push_back("-q");
   const Outcome quiet = run_winnow(quiet_args);
   EXPECT_EQ(loud.out, quiet.out);
-  EXPECT_GT(loud.out.size(), 2U);
+  ASSERT_GT(loud.out.size(), 2U);
   EXPECT_EQ(loud.out.back(), '\n');
   EXPECT_EQ(quiet.err, "");
   for (const char* part : {"full:", "rows per KV head kept", "0 rows evicted", "KV cache", "tok/s",
