@@ -140,9 +140,10 @@ Engine::Engine(const model::Model& model, const EngineOptions& options)
       step_({.n_heads = model.hyper().n_heads,
              .n_kv_heads = model.hyper().n_kv_heads,
              .head_dim = model.hyper().head_dim,
-             .scale = model::attention_scale(model.hyper())},
+             .scale = model::attention_scale(model.family(), model.hyper())},
             options.n_threads),
-      graphs_(model, step_, backend_) {
+      graphs_(model, options.n_ctx > 0 ? options.n_ctx : model.hyper().n_ctx_train, step_,
+              backend_) {
   if (options.n_batch < 1) {
     throw Error(ErrorCode::kInvalidArgument,
                 "a batch of " + std::to_string(options.n_batch) + " tokens; at least 1 is needed");

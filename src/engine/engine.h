@@ -59,6 +59,8 @@ struct DecodeInput {
 struct EngineOptions {
   int n_threads = 1;
   int n_batch = 512;  // most prompt tokens in one graph
+  int n_ctx =
+      0;  // most positions of a sequence, which some models' rotation depends on; 0: as trained
 };
 
 class Engine {

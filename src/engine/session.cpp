@@ -51,6 +51,11 @@ int choose_context(const model::Model& model, const PromptTokens& prompt,
   return n_ctx;
 }
 
+EngineOptions with_context(EngineOptions options, int n_ctx) {
+  options.n_ctx = n_ctx;
+  return options;
+}
+
 void append(std::vector<float>& all, const std::vector<float>& more) {
   all.insert(all.end(), more.begin(), more.end());
 }
@@ -69,7 +74,7 @@ Session::Session(const model::Model& model, policy::Policy policy, PromptTokens 
       options_(options),
       order_(choose_order(options, policy_)),
       n_ctx_(choose_context(model, prompt_, options)),
-      engine_(model, options.engine),
+      engine_(model, with_context(options.engine, n_ctx_)),
       shape_(cache_shape(model.hyper().n_layers, model.hyper().n_kv_heads, model.hyper().head_dim,
                          options.key_type, options.value_type, policy_, 0)) {
   if (prompt_.size() == 0) {

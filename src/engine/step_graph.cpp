@@ -15,9 +15,10 @@ constexpr size_t kMaxGraphs =
 
 }  // namespace
 
-StepGraphs::StepGraphs(const model::Model& model, kernels::StepContext& step,
+StepGraphs::StepGraphs(const model::Model& model, int n_ctx, kernels::StepContext& step,
                        const kernels::CpuBackend& backend)
     : model_(model),
+      n_ctx_(n_ctx),
       buffer_type_(backend.buffer_type()),
       allocator_(ggml_gallocr_new(buffer_type_)) {
   for (int layer = 0; layer < model.hyper().n_layers; ++layer) {
@@ -74,8 +75,11 @@ StepGraph StepGraphs::build(const GraphShape& shape) {
     step.positions = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, shape.n_tokens);
     ggml_set_input(step.positions);
   }
-  const model::GraphBuilder builder{
-      .ctx = ctx, .hyper = hyper, .weights = model_.weights(), .positions = step.positions};
+  const model::GraphBuilder builder{.ctx = ctx,
+                                    .hyper = hyper,
+                                    .weights = model_.weights(),
+                                    .positions = step.positions,
+                                    .n_ctx = n_ctx_};
 
   ggml_tensor* x = nullptr;  // the residual stream [n_embd, n_tokens]
   if (shape.first_layer == 0 && shape.n_layers > 0) {

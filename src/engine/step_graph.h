@@ -22,7 +22,8 @@ struct GraphShape {
   int n_tokens = 0;
   bool has_logits = false;
 
-  auto operator<=>(const GraphShape&) const = default;
+  auto operator<=>(const GraphShape&) const =
+      default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 misreads it
 };
 
 struct StepGraph {
@@ -36,7 +37,8 @@ struct StepGraph {
 
 class StepGraphs {
  public:
-  StepGraphs(const model::Model& model, kernels::StepContext& step,
+  // `n_ctx`: most positions of a sequence.
+  StepGraphs(const model::Model& model, int n_ctx, kernels::StepContext& step,
              const kernels::CpuBackend& backend);
 
   // Ready to have its inputs set, all of them, and to be computed. Valid until the next call of get. Throws
@@ -51,6 +53,7 @@ class StepGraphs {
   StepGraph build(const GraphShape& shape);
 
   const model::Model& model_;
+  int n_ctx_;
   std::vector<kernels::LayerOps> ops_;  // [n_layers]; the nodes point at them
   ggml_backend_buffer_type_t buffer_type_;
   ggml_gallocr_ptr allocator_;

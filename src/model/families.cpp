@@ -1,6 +1,5 @@
 #include "model/families.h"
 
-#include <cmath>
 #include <string>
 
 #include "base/error.h"
@@ -30,8 +29,8 @@ ggml_tensor* logits(const GraphBuilder& build, ggml_tensor* x) {
   return linear(build, build.weights.output, nullptr, normed);          // [n_vocab, n_outputs]
 }
 
-float attention_scale(const Hyperparameters& hyper) {
-  return 1.0F / sqrtf(static_cast<float>(hyper.head_dim));
+float attention_scale(const Family& family, const Hyperparameters& hyper) {
+  return family.scales_queries ? 1.0F : hyper.query_scale;
 }
 
 }  // namespace winnow::model

@@ -23,16 +23,21 @@ struct GraphBuilder {
   const Hyperparameters& hyper;
   const Weights& weights;
   ggml_tensor* positions;  // [n_tokens] int32: the absolute position of each token
+  int n_ctx;               // most positions of the session: some families rotate by it
 };
 
 struct Family {
   std::string_view architecture;  // general.architecture of the file
   std::string_view help;
   int rope_mode;
-  bool has_qkv_bias;     // q, k and v biases must be there, fused or not; otherwise they may
-  bool has_output_bias;  // the attention's output projection may have a bias
-  bool has_rope_freqs;   // the file may divide rotation frequencies by factors
-  bool has_qk_norm;      // every head of q and k is normed before it rotates
+  bool has_qkv_bias;          // q, k and v biases must be there, fused or not; otherwise they may
+  bool has_output_bias;       // the attention's output projection may have a bias
+  bool has_rope_freqs;        // the file may divide rotation frequencies by factors
+  bool has_context_factors;   // two sets of such factors, chosen by the session's context
+  bool has_partial_rotation;  // n_rot may be less than head_dim
+  bool has_qk_norm;           // every head of q and k is normed before it rotates
+  bool has_gate_in_up;        // ffn_up holds the feed-forward's gate and up, gate first
+  bool scales_queries;        // q comes out of before_attention multiplied with hyper.query_scale
   // x [n_embd, n_tokens]: the residual stream before the layer.
   Projections (*before_attention)(const GraphBuilder& build, int layer, ggml_tensor* x);
   // attended [head_dim * n_heads, n_tokens]; returns the residual stream after the layer.
@@ -43,8 +48,9 @@ struct Family {
 extern const Family kLlama;
 extern const Family kQwen2;
 extern const Family kQwen3;
+extern const Family kPhi3;
 
-inline constexpr const Family* kFamilies[] = {&kLlama, &kQwen2, &kQwen3};
+inline constexpr const Family* kFamilies[] = {&kLlama, &kQwen2, &kQwen3, &kPhi3};
 
 // Throws unsupported, with the list of what is supported.
 const Family& find_family(std::string_view architecture);
@@ -55,7 +61,7 @@ ggml_tensor* embed(const GraphBuilder& build, ggml_tensor* tokens);
 // x [n_embd, n_outputs]: the residual stream after the last layer -> [n_vocab, n_outputs].
 ggml_tensor* logits(const GraphBuilder& build, ggml_tensor* x);
 
-// 1 / sqrt(head_dim): what attention multiplies q·k with.
-float attention_scale(const Hyperparameters& hyper);
+// What attention multiplies q·k with: hyper.query_scale, or 1 where q is scaled already.
+float attention_scale(const Family& family, const Hyperparameters& hyper);
 
 }  // namespace winnow::model

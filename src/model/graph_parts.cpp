@@ -59,11 +59,22 @@ ggml_tensor* rotate(const GraphBuilder& build, ggml_tensor* x, ggml_tensor* freq
                        rope.attn_factor, /*beta_fast=*/32.0F, /*beta_slow=*/1.0F);
 }
 
+ggml_tensor* factors_for_context(const GraphBuilder& build) {
+  constexpr int kContextUnit = 256;  // libllama compares a context rounded up to whole units
+  const int n_ctx = (build.n_ctx + kContextUnit - 1) / kContextUnit * kContextUnit;
+  return n_ctx > build.hyper.rope.n_ctx_orig ? build.weights.rope_factors_long
+                                             : build.weights.rope_factors_short;
+}
+
 ggml_tensor* gated_ffn(const GraphBuilder& build, const LayerWeights& layer, ggml_tensor* x) {
-  ggml_tensor* up = linear(build, layer.ffn_up, nullptr, x);      // [n_ff, n_tokens]
-  ggml_tensor* gate = linear(build, layer.ffn_gate, nullptr, x);  // [n_ff, n_tokens]
-  ggml_tensor* hidden = ggml_swiglu_split(build.ctx, gate, up);   // silu(gate) * up
-  return linear(build, layer.ffn_down, nullptr, hidden);          // [n_embd, n_tokens]
+  ggml_tensor* up = linear(build, layer.ffn_up, nullptr, x);  // [n_ff, n_tokens]
+  ggml_tensor* hidden = nullptr;                              // silu(gate) * up, [n_ff, n_tokens]
+  if (layer.ffn_gate == nullptr) {
+    hidden = ggml_swiglu(build.ctx, up);  // from [2 * n_ff, n_tokens], gate first
+  } else {
+    hidden = ggml_swiglu_split(build.ctx, linear(build, layer.ffn_gate, nullptr, x), up);
+  }
+  return linear(build, layer.ffn_down, nullptr, hidden);  // [n_embd, n_tokens]
 }
 
 }  // namespace winnow::model

@@ -21,6 +21,9 @@ Projections project_heads(const GraphBuilder& build, const LayerWeights& layer, 
 // `freq_factors` [n_rot / 2] divide the frequencies; null where there are none.
 ggml_tensor* rotate(const GraphBuilder& build, ggml_tensor* x, ggml_tensor* freq_factors);
 
+// The rotation factors [n_rot / 2] of the session's context, of a family that has two sets; null where the file has none.
+ggml_tensor* factors_for_context(const GraphBuilder& build);
+
 // x [n_embd, n_tokens] -> down(silu(gate(x)) * up(x)), [n_embd, n_tokens].
 ggml_tensor* gated_ffn(const GraphBuilder& build, const LayerWeights& layer, ggml_tensor* x);
 

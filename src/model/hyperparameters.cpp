@@ -78,8 +78,10 @@ float yarn_attn_factor(float freq_scale) {
 Rope read_rope(const GgufFile& file, const Reader& read, const Family& family,
                const Hyperparameters& hyper) {
   const std::string type = file.find_string(read.key("rope.scaling.type")).value_or("linear");
-  if (type != "linear" && type != "none" && type != "yarn") {
-    file.throw_unsupported("rope scaling " + quoted(type) + " (supported: none, linear, yarn)");
+  const bool is_by_context = family.has_context_factors && type == "longrope";  // beside factors
+  if (type != "linear" && type != "none" && type != "yarn" && !is_by_context) {
+    file.throw_unsupported("rope scaling " + quoted(type) + " (supported: none, linear, yarn" +
+                           (family.has_context_factors ? ", longrope)" : ")"));
   }
   Rope rope;
   rope.mode = family.rope_mode;
@@ -110,7 +112,7 @@ int read_n_vocab(const GgufFile& file) {
   return static_cast<int>(token_embd->ne[1]);
 }
 
-void check_consistency(const GgufFile& file, const Hyperparameters& hyper) {
+void check_consistency(const GgufFile& file, const Family& family, const Hyperparameters& hyper) {
   if (hyper.n_heads % hyper.n_kv_heads != 0) {
     file.throw_damaged("" + std::to_string(hyper.n_heads) + " heads cannot share " +
                        std::to_string(hyper.n_kv_heads) + " KV heads evenly");
@@ -118,7 +120,11 @@ void check_consistency(const GgufFile& file, const Hyperparameters& hyper) {
   if (hyper.head_dim % 2 != 0) {
     file.throw_damaged("heads of length " + std::to_string(hyper.head_dim) + " cannot rotate");
   }
-  if (hyper.rope.n_rot != hyper.head_dim) {
+  if (hyper.rope.n_rot > hyper.head_dim || hyper.rope.n_rot % 2 != 0) {
+    file.throw_damaged(std::to_string(hyper.rope.n_rot) + " dimensions of heads of length " +
+                       std::to_string(hyper.head_dim) + " cannot rotate");
+  }
+  if (hyper.rope.n_rot != hyper.head_dim && !family.has_partial_rotation) {
     file.throw_unsupported("rotation of " + std::to_string(hyper.rope.n_rot) +
                            " dimensions of heads of length " + std::to_string(hyper.head_dim));
   }
@@ -152,7 +158,8 @@ Hyperparameters read_hyperparameters(const GgufFile& file, const Family& family)
   hyper.n_ctx_train = read.count("context_length", kMaxCtx);
   hyper.rms_epsilon = file.number(read.key("attention.layer_norm_rms_epsilon"), 0.0F, 1.0F);
   hyper.rope = read_rope(file, read, family, hyper);
-  check_consistency(file, hyper);
+  hyper.query_scale = 1.0F / sqrtf(static_cast<float>(hyper.head_dim));
+  check_consistency(file, family, hyper);
   return hyper;
 }
 

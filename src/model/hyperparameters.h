@@ -28,6 +28,7 @@ struct Hyperparameters {
   int n_ctx_train = 0;  // the context length the model was trained for
   float rms_epsilon = 0.0F;
   Rope rope;
+  float query_scale = 0.0F;  // q·k is multiplied with it
 
   int gqa_group_size() const { return n_heads / n_kv_heads; }
 };

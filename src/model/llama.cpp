@@ -39,7 +39,11 @@ const Family kLlama = {
     .has_qkv_bias = false,
     .has_output_bias = true,
     .has_rope_freqs = true,
+    .has_context_factors = false,
+    .has_partial_rotation = false,
     .has_qk_norm = false,
+    .has_gate_in_up = false,
+    .scales_queries = false,
     .before_attention = before_attention,
     .after_attention = after_attention,
 };

@@ -40,7 +40,11 @@ const Family kQwen3 = {
     .has_qkv_bias = false,
     .has_output_bias = false,
     .has_rope_freqs = false,
+    .has_context_factors = false,
+    .has_partial_rotation = false,
     .has_qk_norm = true,
+    .has_gate_in_up = false,
+    .scales_queries = false,
     .before_attention = before_attention,
     .after_attention = after_attention,
 };

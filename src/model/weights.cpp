@@ -77,8 +77,10 @@ LayerWeights find_layer(TensorLookup& find, const Hyperparameters& hyper, const 
     w.bo = find.find_vector(block + "attn_output.bias", n_embd);
   }
   w.ffn_norm = find.vector(block + "ffn_norm.weight", n_embd);
-  w.ffn_gate = find.matrix(block + "ffn_gate.weight", n_embd, n_ff);
-  w.ffn_up = find.matrix(block + "ffn_up.weight", n_embd, n_ff);
+  if (!family.has_gate_in_up) {
+    w.ffn_gate = find.matrix(block + "ffn_gate.weight", n_embd, n_ff);
+  }
+  w.ffn_up = find.matrix(block + "ffn_up.weight", n_embd, family.has_gate_in_up ? 2 * n_ff : n_ff);
   w.ffn_down = find.matrix(block + "ffn_down.weight", n_ff, n_embd);
   return w;
 }
@@ -139,10 +141,24 @@ void Weights::find_tensors(const GgufFile& file, const Hyperparameters& hyper,
   if (family.has_rope_freqs) {
     rope_freqs = find.find_vector("rope_freqs.weight", hyper.rope.n_rot / 2);
   }
+  if (family.has_context_factors) {
+    find_context_factors(find, file, hyper);
+  }
   for (int layer = 0; layer < hyper.n_layers; ++layer) {
     layers.push_back(find_layer(find, hyper, family, layer));
   }
   find.expect_all_used(family.architecture);
+}
+
+// Both sets or none: which one a session needs is not known yet.
+void Weights::find_context_factors(TensorLookup& find, const GgufFile& file,
+                                   const Hyperparameters& hyper) {
+  const char* const kLong = "rope_factors_long.weight";
+  const char* const kShort = "rope_factors_short.weight";
+  if (file.find_tensor(kLong) != nullptr || file.find_tensor(kShort) != nullptr) {
+    rope_factors_long = find.vector(kLong, hyper.rope.n_rot / 2);
+    rope_factors_short = find.vector(kShort, hyper.rope.n_rot / 2);
+  }
 }
 
 // Replaces matrices by expanded copies, and counts what is read from where.

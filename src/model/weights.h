@@ -13,6 +13,7 @@
 namespace winnow::model {
 
 struct Family;
+class TensorLookup;
 
 // What matrices are multiplied as: as stored in the file, or expanded at load.
 enum class WeightType { kFile, kF16, kBf16, kF32 };
@@ -36,7 +37,7 @@ struct LayerWeights {
   ggml_tensor* wo = nullptr;
   ggml_tensor* bo = nullptr;
   ggml_tensor* ffn_norm = nullptr;
-  ggml_tensor* ffn_gate = nullptr;
+  ggml_tensor* ffn_gate = nullptr;  // null where ffn_up holds it
   ggml_tensor* ffn_up = nullptr;
   ggml_tensor* ffn_down = nullptr;
 };
@@ -52,8 +53,10 @@ class Weights {
 
   ggml_tensor* token_embd = nullptr;
   ggml_tensor* output_norm = nullptr;
-  ggml_tensor* output = nullptr;      // token_embd itself where embeddings are tied
-  ggml_tensor* rope_freqs = nullptr;  // [n_rot / 2], optional
+  ggml_tensor* output = nullptr;              // token_embd itself where embeddings are tied
+  ggml_tensor* rope_freqs = nullptr;          // [n_rot / 2], optional
+  ggml_tensor* rope_factors_long = nullptr;   // the same, for sessions beyond the original context
+  ggml_tensor* rope_factors_short = nullptr;  // and within it
   std::vector<LayerWeights> layers;
 
   size_t mapped_bytes() const { return mapped_bytes_; }      // read from the file in place
@@ -62,6 +65,7 @@ class Weights {
  private:
   struct Storage;
 
+  void find_context_factors(TensorLookup& find, const GgufFile& file, const Hyperparameters& hyper);
   void find_tensors(const GgufFile& file, const Hyperparameters& hyper, const Family& family);
   void expand(const GgufFile& file, WeightType type, int n_threads);
 

@@ -40,6 +40,27 @@ TEST(Families, AgreeWithPlainAttention) {
   expect_agreement({.architecture = "qwen2", .fused_qkv = true});
   expect_agreement({.architecture = "qwen3", .head_dim = 32});
   expect_agreement({.architecture = "qwen3", .head_dim = 32, .fused_qkv = true});
+  expect_agreement({.architecture = "phi3", .n_rot = 12});
+}
+
+// The factors are chosen by the context, not by how much of it is used.
+TEST(Families, TakeRotationFactorsOfTheSessionsContext) {
+  const Model model(test::write_tiny_model({.architecture = "phi3",
+                                            .n_ctx_train = 4096,
+                                            .context_factors = true,
+                                            .n_ctx_orig = 1024}),
+                    {});
+  const auto tokens = test::random_tokens(100, model.hyper().n_vocab);
+  const auto logits_of = [&](int n_ctx) {
+    Engine engine(model, {.n_threads = 1, .n_ctx = n_ctx});
+    Sequence sequence = test::make_sequence(model);
+    return test::feed_all(engine, sequence, tokens);
+  };
+  const auto within = logits_of(1024);
+  EXPECT_TRUE(test::same_bits(within, logits_of(100)));
+  const auto beyond = logits_of(1025);
+  EXPECT_FALSE(test::same_bits(within, beyond));
+  EXPECT_TRUE(test::same_bits(beyond, logits_of(0)));  // as long as it was trained for
 }
 
 }  // namespace

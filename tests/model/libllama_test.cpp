@@ -84,6 +84,19 @@ TinyModelOptions qwen3() {
   return options;
 }
 
+TinyModelOptions phi3() {
+  TinyModelOptions options;
+  options.architecture = "phi3";
+  return options;
+}
+
+void long_rope(TinyModelOptions& options, int n_ctx_orig) {
+  options.rope_scaling = "longrope";
+  options.rope_attn_factor = 1.19F;
+  options.n_ctx_orig = n_ctx_orig;
+  options.context_factors = true;
+}
+
 void yarn(TinyModelOptions& options, float factor, int n_ctx_orig) {
   options.rope_scaling = "yarn";
   options.rope_scale = factor;
@@ -157,7 +170,25 @@ INSTANTIATE_TEST_SUITE_P(
                                         o.fused_qkv = true;
                                         o.matrix_type = GGML_TYPE_Q4_0;
                                       })},
-        TinyCase{"Qwen3Q8", with(qwen3(), [](auto& o) { o.matrix_type = GGML_TYPE_Q8_0; })}),
+        TinyCase{"Qwen3Q8", with(qwen3(), [](auto& o) { o.matrix_type = GGML_TYPE_Q8_0; })},
+        TinyCase{"Phi3Tied", phi3()},
+        TinyCase{"Phi3Untied", with(phi3(), [](auto& o) { o.tied = false; })},
+        TinyCase{"Phi3OneKvHead", with(phi3(), [](auto& o) { o.n_kv_heads = 1; })},
+        TinyCase{"Phi3PartialRotation", with(phi3(), [](auto& o) { o.n_rot = 12; })},
+        TinyCase{"Phi3UnusualHeads", with(phi3(),
+                                          [](auto& o) {
+                                            o.n_embd = 66, o.n_heads = o.n_kv_heads = 3,
+                                            o.head_dim = 22;
+                                          })},
+        // 300 tokens are beyond the original context, 30 within it; libllama rounds both up to 256s.
+        TinyCase{"Phi3ContextFactors", with(phi3(), [](auto& o) { long_rope(o, 256); })},
+        TinyCase{"Phi3ContextFactorsAtTheLimit", with(phi3(), [](auto& o) { long_rope(o, 300); })},
+        TinyCase{"Phi3ContextFactorsWithin", with(phi3(), [](auto& o) { long_rope(o, 512); })},
+        TinyCase{"Phi3ContextFactorsPartial",
+                 with(phi3(), [](auto& o) { long_rope(o, 256), o.n_rot = 8; })},
+        TinyCase{"Phi3Window", with(phi3(), [](auto& o) { o.swa_window = 16; })},
+        TinyCase{"Phi3Biases", with(phi3(), [](auto& o) { o.qkv_bias = true; })},
+        TinyCase{"Phi3Q8", with(phi3(), [](auto& o) { o.matrix_type = GGML_TYPE_Q8_0; })}),
     [](const auto& tiny) { return tiny.param.name; });
 
 TEST(Logits, OfSmolLm2AreLibllamasBits) {

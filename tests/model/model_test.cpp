@@ -46,7 +46,7 @@ TEST(Model, OfSmolLm2IsWhatItsCardSays) {
 TEST(Model, NamesTheSupportedArchitectures) {
   expect_edit_error([](gguf_context* g) { gguf_set_val_str(g, "general.architecture", "mamba"); },
                     ErrorCode::kUnsupported,
-                    "architecture 'mamba' is not supported (supported: llama, qwen2, qwen3)");
+                    "architecture 'mamba' is not supported (supported: llama, qwen2, qwen3, phi3)");
 }
 
 TEST(Model, NamesMissingKeys) {
@@ -117,6 +117,31 @@ TEST(Model, RefusesVariantsByName) {
   for (const auto& [edit, expected] : cases) {
     expect_edit_error(edit, ErrorCode::kUnsupported, expected);
   }
+}
+
+TEST(Model, RotatesSomeDimensionsOfAPhi3Head) {
+  TinyModelOptions options;
+  options.architecture = "phi3";
+  options.n_rot = 10;
+  EXPECT_EQ(Model(test::write_tiny_model(options), {}).hyper().rope.n_rot, 10);
+  for (const int n_rot : {9, 18}) {
+    options.n_rot = n_rot;
+    test::expect_load_error(
+        test::write_tiny_model(options), ErrorCode::kBadData,
+        std::to_string(n_rot) + " dimensions of heads of length 16 cannot rotate");
+  }
+}
+
+TEST(Model, KnowsLongRopeOnlyWhereTheFamilyHasItsFactors) {
+  TinyModelOptions options;
+  options.rope_scaling = "longrope";
+  test::expect_load_error(test::write_tiny_model(options), ErrorCode::kUnsupported,
+                          "rope scaling 'longrope' (supported: none, linear, yarn)");
+  options.architecture = "phi3";
+  EXPECT_EQ(Model(test::write_tiny_model(options), {}).hyper().rope.ext_factor, 0.0F);
+  options.rope_scaling = "su";
+  test::expect_load_error(test::write_tiny_model(options), ErrorCode::kUnsupported,
+                          "rope scaling 'su' (supported: none, linear, yarn, longrope)");
 }
 
 TEST(Model, ReadsTheOldNameOfLinearScaling) {

@@ -71,6 +71,16 @@ TEST(Weights, RefusesProjectionsThatAreThereTwice) {
                     "tensor 'blk.0.attn_q.weight' has no place in the family 'llama'");
 }
 
+TEST(Weights, RefusesOneSetOfContextFactors) {
+  const ExtraTensor factors("rope_factors_short.weight", GGML_TYPE_F32, 8, 1);
+  expect_edit_error([&](gguf_context* g) { factors.add_to(g); }, ErrorCode::kBadData,
+                    "tensor 'rope_factors_long.weight' is missing", {.architecture = "phi3"});
+  const ExtraTensor wrong("rope_factors_long.weight", GGML_TYPE_F32, 7, 1);
+  expect_edit_error([&](gguf_context* g) { wrong.add_to(g); }, ErrorCode::kBadData,
+                    "tensor 'rope_factors_long.weight' has the shape [7, 1, 1, 1]",
+                    {.architecture = "phi3"});
+}
+
 TEST(Weights, RefusesSomeBiasesOfFusedProjections) {
   const ExtraTensor bias("blk.0.attn_k.bias", GGML_TYPE_F32, 32, 1);
   expect_edit_error([&](gguf_context* g) { bias.add_to(g); }, ErrorCode::kBadData,
@@ -103,6 +113,8 @@ TEST(Weights, RefusesFamiliesWithoutTheirOwnTensors) {
   const std::pair<const char*, const char*> cases[] = {
       {"qwen2", "tensor 'blk.0.attn_q.bias' is missing"},
       {"qwen3", "tensor 'blk.0.attn_q_norm.weight' is missing"},
+      {"phi3",
+       "tensor 'blk.0.ffn_up.weight' has the shape [64, 96, 1, 1] (expected: [64, 192, 1, 1])"},
   };
   for (const auto& [architecture, message] : cases) {
     expect_load_error(test::write_tiny_model(renamed_llama(architecture)), ErrorCode::kBadData,

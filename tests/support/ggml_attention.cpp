@@ -88,7 +88,11 @@ class ForwardPass {
     value_rows_ = input(GGML_TYPE_I64, n_tokens * n_kv_values(), 1);
     mask_ = input(GGML_TYPE_F32, n_attended_, n_tokens);
 
-    const GraphBuilder build = {ctx_.get(), hyper_, model_.weights(), positions_};
+    const GraphBuilder build = {.ctx = ctx_.get(),
+                                .hyper = hyper_,
+                                .weights = model_.weights(),
+                                .positions = positions_,
+                                .n_ctx = static_cast<int>(n_rows_)};
     ggml_tensor* x = model::embed(build, tokens_);
     for (int layer = 0; layer < hyper_.n_layers; ++layer) {
       const Projections p = model_.family().before_attention(build, layer, x);
@@ -123,7 +127,8 @@ class ForwardPass {
     ggml_tensor* q = ggml_permute(ctx, p.q, 0, 2, 1, 3);  // [head_dim, n_tokens, n_heads]
     ggml_tensor* scores = ggml_mul_mat(ctx, k, q);        // [n_attended, n_tokens, n_heads]
     ggml_prec_set_acc(scores, GGML_PREC_F32);
-    scores = ggml_soft_max_ext(ctx, scores, mask_, model::attention_scale(hyper_), 0.0F);
+    scores = ggml_soft_max_ext(ctx, scores, mask_, model::attention_scale(model_.family(), hyper_),
+                               0.0F);
     ggml_tensor* attended = ggml_mul_mat(ctx, v, scores);  // [head_dim, n_tokens, n_heads]
     attended = ggml_permute(ctx, attended, 0, 2, 1, 3);
     attended = ggml_cont_2d(ctx, attended, int64_t{hyper_.head_dim} * hyper_.n_heads, n_tokens);

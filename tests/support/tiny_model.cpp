@@ -11,6 +11,7 @@
 
 #include "ggml-cpp.h"
 #include "gguf.h"
+#include "support/tiny_vocabulary.h"
 
 namespace winnow::test {
 namespace {
@@ -37,114 +38,6 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-std::string to_utf8(int code_point) {
-  if (code_point < 0x80) {
-    return {static_cast<char>(code_point)};
-  }
-  return {static_cast<char>(0xc0 | code_point >> 6), static_cast<char>(0x80 | (code_point & 0x3f))};
-}
-
-// The characters that stand for the 256 bytes in GPT-2's vocabularies.
-std::vector<std::string> byte_characters() {
-  std::vector<std::string> characters;
-  int next = 256;
-  for (int byte = 0; byte < 256; ++byte) {
-    const bool is_itself = (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte != 0xad);
-    characters.push_back(to_utf8(is_itself ? byte : next++));
-  }
-  return characters;
-}
-
-struct VocabularyData {
-  std::vector<std::string> tokens;
-  std::vector<int32_t> types;
-  std::vector<std::string> merges;
-  std::vector<float> scores;
-};
-
-constexpr int32_t kNormal = 1;
-constexpr int32_t kUnknown = 2;
-constexpr int32_t kControl = 3;
-constexpr int32_t kByte = 6;
-
-VocabularyData byte_level_vocabulary() {
-  VocabularyData v;
-  v.tokens = byte_characters();
-  const char* const pairs[][2] = {
-      {"t", "h"},   {"th", "e"},   {"Ġ", "the"}, {"i", "n"},  {"a", "n"},  {"an", "d"},
-      {"Ġ", "and"}, {"e", "r"},    {"o", "n"},   {"r", "e"},  {"Ġ", "a"},  {"Ġ", "s"},
-      {"o", "u"},   {"in", "g"},   {"Ġ", "o"},   {"l", "l"},  {"e", "s"},  {"i", "s"},
-      {"Ġ", "is"},  {"a", "t"},    {"e", "n"},   {"o", "r"},  {"1", "2"},  {"Ġ", "w"},
-      {"Ġw", "or"}, {"Ġwor", "d"}, {"a", "l"},   {"{", "\""}, {"\"", ":"}, {"Ċ", "Ċ"},
-  };
-  for (const auto& [left, right] : pairs) {
-    v.merges.push_back(std::string(left) + " " + right);
-    v.tokens.push_back(std::string(left) + right);
-  }
-  v.types.assign(v.tokens.size(), kNormal);
-  for (const char* special : {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}) {
-    v.tokens.emplace_back(special);
-    v.types.push_back(kControl);
-  }
-  return v;
-}
-
-VocabularyData sentencepiece_vocabulary() {
-  VocabularyData v;
-  v.tokens = {"<unk>", "<s>", "</s>"};
-  v.types = {kUnknown, kControl, kControl};
-  const char hex[] = "0123456789ABCDEF";
-  for (int byte = 0; byte < 256; ++byte) {
-    v.tokens.push_back(std::string("<0x") + hex[byte / 16] + hex[byte % 16] + ">");
-    v.types.push_back(kByte);
-  }
-  for (const char* word : {"▁",    "a",  "b",      "c",  "d",   "e",  "h",   "i",    "l",   "n",
-                           "o",    "r",  "s",      "t",  "w",   "th", "the", "▁the", "▁w",  "or",
-                           "▁wor", "ld", "▁world", "in", "▁in", "an", "▁a",  "and",  "▁and"}) {
-    v.tokens.emplace_back(word);
-    v.types.push_back(kNormal);
-  }
-  for (size_t i = 0; i < v.tokens.size(); ++i) {
-    v.scores.push_back(-static_cast<float>(i));
-  }
-  return v;
-}
-
-void set_strings(gguf_context* gguf, const char* key, const std::vector<std::string>& strings) {
-  std::vector<const char*> pointers;
-  for (const std::string& text : strings) {
-    pointers.push_back(text.c_str());
-  }
-  gguf_set_arr_str(gguf, key, pointers.data(), pointers.size());
-}
-
-// Returns the number of tokens.
-int write_vocabulary(gguf_context* gguf, const TinyModelOptions& options) {
-  const VocabularyData v =
-      options.sentencepiece ? sentencepiece_vocabulary() : byte_level_vocabulary();
-  const auto n = static_cast<int>(v.tokens.size());
-  gguf_set_val_str(gguf, "tokenizer.ggml.model", options.sentencepiece ? "llama" : "gpt2");
-  if (!options.sentencepiece) {
-    gguf_set_val_str(gguf, "tokenizer.ggml.pre", options.pre_tokenizer.c_str());
-    set_strings(gguf, "tokenizer.ggml.merges", v.merges);
-  } else {
-    gguf_set_arr_data(gguf, "tokenizer.ggml.scores", GGUF_TYPE_FLOAT32, v.scores.data(),
-                      v.scores.size());
-  }
-  set_strings(gguf, "tokenizer.ggml.tokens", v.tokens);
-  gguf_set_arr_data(gguf, "tokenizer.ggml.token_type", GGUF_TYPE_INT32, v.types.data(),
-                    v.types.size());
-  const auto bos = static_cast<uint32_t>(options.sentencepiece ? 1 : n - 2);
-  const auto eos = static_cast<uint32_t>(options.sentencepiece ? 2 : n - 1);
-  gguf_set_val_u32(gguf, "tokenizer.ggml.bos_token_id", bos);
-  gguf_set_val_u32(gguf, "tokenizer.ggml.eos_token_id", eos);
-  gguf_set_val_bool(gguf, "tokenizer.ggml.add_bos_token", false);
-  gguf_set_val_str(gguf, "tokenizer.chat_template",
-                   "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + "
-                   "message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}");
-  return n;
-}
-
 void write_hyperparameters(gguf_context* gguf, const TinyModelOptions& options) {
   const std::string prefix = options.architecture + ".";
   const auto set = [&](const char* name, int value) {
@@ -163,9 +56,17 @@ void write_hyperparameters(gguf_context* gguf, const TinyModelOptions& options) 
   }
   gguf_set_val_f32(gguf, (prefix + "attention.layer_norm_rms_epsilon").c_str(), 1e-5F);
   gguf_set_val_f32(gguf, (prefix + "rope.freq_base").c_str(), 20000.0F);
-  if (options.rope_scale > 0) {
+  if (options.n_rot > 0) {
+    set("rope.dimension_count", options.n_rot);
+  }
+  if (options.rope_scale > 0 || options.rope_scaling != "linear") {
     gguf_set_val_str(gguf, (prefix + "rope.scaling.type").c_str(), options.rope_scaling.c_str());
+  }
+  if (options.rope_scale > 0) {
     gguf_set_val_f32(gguf, (prefix + "rope.scaling.factor").c_str(), options.rope_scale);
+  }
+  if (options.swa_window > 0) {
+    set("attention.sliding_window", options.swa_window);
   }
   if (options.rope_attn_factor > 0) {
     gguf_set_val_f32(gguf, (prefix + "rope.scaling.attn_factor").c_str(), options.rope_attn_factor);
@@ -226,15 +127,16 @@ class TensorWriter {
 void add_projections(TensorWriter& add, const TinyModelOptions& options, const std::string& block) {
   const int n_q = options.head_dim * options.n_heads;
   const int n_kv = options.head_dim * options.n_kv_heads;
+  const bool is_fused = options.fused_qkv || options.architecture == "phi3";
   const bool has_bias = options.qkv_bias || options.architecture == "qwen2";
-  if (options.fused_qkv) {
+  if (is_fused) {
     add.matrix(block + "attn_qkv.weight", options.n_embd, n_q + 2 * n_kv);
   } else {
     add.matrix(block + "attn_q.weight", options.n_embd, n_q);
     add.matrix(block + "attn_k.weight", options.n_embd, n_kv);
     add.matrix(block + "attn_v.weight", options.n_embd, n_kv);
   }
-  if (has_bias && options.fused_qkv && !options.separate_biases) {
+  if (has_bias && is_fused && !options.separate_biases) {
     add.vector(block + "attn_qkv.bias", n_q + 2 * n_kv, 0.0F, 0.5F);
   } else if (has_bias) {
     add.vector(block + "attn_q.bias", n_q, 0.0F, 0.5F);
@@ -253,6 +155,11 @@ void add_tensors(TensorWriter& add, const TinyModelOptions& options, int n_vocab
   if (options.rope_freqs) {
     add.vector("rope_freqs.weight", options.head_dim / 2, 4.0F, 0.5F);
   }
+  if (options.context_factors) {
+    const int n_pairs = (options.n_rot > 0 ? options.n_rot : options.head_dim) / 2;
+    add.vector("rope_factors_long.weight", n_pairs, 6.0F, 1.0F);
+    add.vector("rope_factors_short.weight", n_pairs, 1.2F, 0.1F);
+  }
   for (int layer = 0; layer < options.n_layers; ++layer) {
     const std::string block = "blk." + std::to_string(layer) + ".";
     add.vector(block + "attn_norm.weight", options.n_embd, 1.0F, 0.1F);
@@ -266,8 +173,12 @@ void add_tensors(TensorWriter& add, const TinyModelOptions& options, int n_vocab
       add.vector(block + "attn_output.bias", options.n_embd, 0.0F, 0.1F);
     }
     add.vector(block + "ffn_norm.weight", options.n_embd, 1.0F, 0.1F);
-    add.matrix(block + "ffn_gate.weight", options.n_embd, options.n_ff);
-    add.matrix(block + "ffn_up.weight", options.n_embd, options.n_ff);
+    if (options.architecture == "phi3") {
+      add.matrix(block + "ffn_up.weight", options.n_embd, 2 * options.n_ff);
+    } else {
+      add.matrix(block + "ffn_gate.weight", options.n_embd, options.n_ff);
+      add.matrix(block + "ffn_up.weight", options.n_embd, options.n_ff);
+    }
     add.matrix(block + "ffn_down.weight", options.n_ff, options.n_embd);
   }
 }
