@@ -35,6 +35,7 @@ struct PromptQueries {
   float* out;           // where its result goes, in the same layout
   size_t token_stride;  // floats from one token to the next
   int gqa_group_size;
+  int swa_window;  // 0: a query sees the rows at positions up to its own; else only the last so many of them
   int first_pos;   // absolute position of token 0
   int first_lane;  // this tile's lanes
   int n_lanes;     // 1 … prompt_tile_lanes()
@@ -46,7 +47,7 @@ int prompt_tile_lanes();
 // Floats of scratch one thread needs for positions below `n_positions`.
 size_t prompt_scratch_floats(int head_dim, int n_positions);
 
-// Each lane attends to the visible rows at positions up to its own. `scratch` is aligned to 64 bytes.
+// Each lane attends to the rows that are visible to it. `scratch` is aligned to 64 bytes.
 void attend_prompt(const cache::HeadRows& rows, const PromptQueries& queries, float scale,
                    float* scratch) noexcept;
 
@@ -61,7 +62,8 @@ size_t decode_scratch_floats(int gqa_group_size, int head_dim, int n_positions);
 struct DecodeQuery {
   const float* q;  // [gqa_group_size, head_dim]
   int gqa_group_size;
-  int pos;  // absolute position of the token; rows lie at positions up to it
+  int swa_window;  // as in PromptQueries
+  int pos;         // absolute position of the token; rows lie at positions up to it
 };
 
 // Attends to the rows in block `block` of block_length(query.pos) positions.

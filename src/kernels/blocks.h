@@ -20,6 +20,11 @@ inline int block_length(int pos) {
       std::bit_ceil(static_cast<uint32_t>(std::max(kMinBlockLength, sixteenth))));
 }
 
+// The first position that a query at `pos` sees; a window of 0 hides nothing.
+inline int first_visible(int pos, int swa_window) {
+  return swa_window > 0 ? std::max(pos - swa_window + 1, 0) : 0;
+}
+
 inline constexpr int kTileRows = 64;  // rows a kernel brings to floats at a time
 
 // The most rows a block may hold for queries at positions below `n_positions`, rounded up to whole tiles.

@@ -145,7 +145,7 @@ void StepContext::append(int layer, const ggml_tensor* k, const ggml_tensor* v, 
   }
 }
 
-void StepContext::attend(int layer, const ggml_tensor* q, ggml_tensor* out, int thread,
+void StepContext::attend(const LayerOps& ops, const ggml_tensor* q, ggml_tensor* out, int thread,
                          int n_threads) noexcept {
   float* const scratch =
       align_pointer(memory_.data()) + static_cast<size_t>(thread) * thread_floats_;
@@ -153,9 +153,9 @@ void StepContext::attend(int layer, const ggml_tensor* q, ggml_tensor* out, int 
        i += static_cast<size_t>(n_threads)) {
     const Item& item = items_[i];
     if (item.n_lanes > 0) {
-      attend_prompt_item(item, layer, q, out, scratch);
+      attend_prompt_item(item, ops, q, out, scratch);
     } else {
-      attend_decode_item(item, layer, q, out, scratch);
+      attend_decode_item(item, ops, q, out, scratch);
     }
   }
   if (thread == 0) {  // padding
@@ -166,7 +166,7 @@ void StepContext::attend(int layer, const ggml_tensor* q, ggml_tensor* out, int 
   }
 }
 
-void StepContext::attend_prompt_item(const Item& item, int layer, const ggml_tensor* q,
+void StepContext::attend_prompt_item(const Item& item, const LayerOps& ops, const ggml_tensor* q,
                                      ggml_tensor* out, float* scratch) noexcept {
   const Slice& slice = slices_[static_cast<size_t>(item.slice)];
   const auto row = static_cast<size_t>(shape_.head_dim);
@@ -177,14 +177,15 @@ void StepContext::attend_prompt_item(const Item& item, int layer, const ggml_ten
                               .out = static_cast<float*>(out->data) + first,
                               .token_stride = token,
                               .gqa_group_size = shape_.gqa_group_size(),
+                              .swa_window = ops.swa_window,
                               .first_pos = slice.first_pos,
                               .first_lane = item.first_lane,
                               .n_lanes = item.n_lanes};
-  attend_prompt(slice.cache->rows(layer, item.kv_head), queries, shape_.scale, scratch);
+  attend_prompt(slice.cache->rows(ops.layer, item.kv_head), queries, shape_.scale, scratch);
 }
 
 // The thread that finishes the last block of a KV head merges them all; the order of merging is fixed.
-void StepContext::attend_decode_item(const Item& item, int layer, const ggml_tensor* q,
+void StepContext::attend_decode_item(const Item& item, const LayerOps& ops, const ggml_tensor* q,
                                      ggml_tensor* out, float* scratch) noexcept {
   const Slice& slice = slices_[static_cast<size_t>(item.slice)];
   const int group = shape_.gqa_group_size();
@@ -197,8 +198,9 @@ void StepContext::attend_decode_item(const Item& item, int layer, const ggml_ten
                           static_cast<size_t>(item.group_index) * kMaxBlocks * partial_floats;
   const DecodeQuery query{.q = static_cast<const float*>(q->data) + first,
                           .gqa_group_size = group,
+                          .swa_window = ops.swa_window,
                           .pos = slice.first_pos};
-  attend_decode_block(slice.cache->rows(layer, item.kv_head), query, item.block, shape_.scale,
+  attend_decode_block(slice.cache->rows(ops.layer, item.kv_head), query, item.block, shape_.scale,
                       scratch, partials + static_cast<size_t>(item.block) * partial_floats);
   std::atomic<int>& n_done = n_blocks_done_[static_cast<size_t>(item.group_index)];
   if (n_done.fetch_add(1, std::memory_order_acq_rel) + 1 == item.n_blocks) {
@@ -224,7 +226,7 @@ ggml_tensor* build_attend(ggml_context* ctx, LayerOps* ops, ggml_tensor* q, ggml
   std::array<ggml_tensor*, 2> sources{q, appended};
   const auto work = [](ggml_tensor* dst, int thread, int n_threads, void* user_data) {
     const auto* const layer = static_cast<LayerOps*>(user_data);
-    layer->step->attend(layer->layer, dst->src[0], dst, thread, n_threads);
+    layer->step->attend(*layer, dst->src[0], dst, thread, n_threads);
   };
   return ggml_custom_4d(ctx, GGML_TYPE_F32, q->ne[0] * q->ne[1], q->ne[2], 1, 1, sources.data(),
                         sources.size(), work, GGML_N_TASKS_MAX, ops);

@@ -24,6 +24,15 @@ struct Slice {
       is_prompt;  // prompt tokens take the prompt kernel, generated ones (one to a slice) the decode kernel
 };
 
+class StepContext;
+
+// One layer's entry to the step context; the nodes' user data. Must outlive the graph.
+struct LayerOps {
+  StepContext* step;
+  int layer;
+  int swa_window = 0;  // 0: attention sees all rows; else those of the last so many positions
+};
+
 // What the nodes of the step being computed work on. Owned by the engine; set before each compute.
 class StepContext {
  public:
@@ -41,7 +50,7 @@ class StepContext {
   // out [head_dim * n_heads, n_tokens].
   void append(int layer, const ggml_tensor* k, const ggml_tensor* v, int thread,
               int n_threads) noexcept;
-  void attend(int layer, const ggml_tensor* q, ggml_tensor* out, int thread,
+  void attend(const LayerOps& ops, const ggml_tensor* q, ggml_tensor* out, int thread,
               int n_threads) noexcept;
 
  private:
@@ -59,10 +68,10 @@ class StepContext {
   void add_prompt_items(int slice_index);
   size_t thread_floats(int n_positions) const;
   size_t memory_floats(int n_positions, int n_decode_groups) const;
-  void attend_prompt_item(const Item& item, int layer, const ggml_tensor* q, ggml_tensor* out,
-                          float* scratch) noexcept;
-  void attend_decode_item(const Item& item, int layer, const ggml_tensor* q, ggml_tensor* out,
-                          float* scratch) noexcept;
+  void attend_prompt_item(const Item& item, const LayerOps& ops, const ggml_tensor* q,
+                          ggml_tensor* out, float* scratch) noexcept;
+  void attend_decode_item(const Item& item, const LayerOps& ops, const ggml_tensor* q,
+                          ggml_tensor* out, float* scratch) noexcept;
 
   AttendShape shape_;
   int n_threads_;
@@ -75,12 +84,6 @@ class StepContext {
   std::vector<float> memory_;
   std::unique_ptr<std::atomic<int>[]> n_blocks_done_;  // [n_decode_groups]
   int n_counters_ = 0;
-};
-
-// One layer's entry to the step context; the nodes' user data. Must outlive the graph.
-struct LayerOps {
-  StepContext* step;
-  int layer;
 };
 
 // Writes k and v to the caches; its output only carries the order.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "oracle/attention_oracle.h"
 #include "support/attend.h"
@@ -19,6 +20,7 @@ using cache::RowType;
 struct Case {
   int head_dim, n_heads, n_kv_heads, n_rows;
   RowType key_type, value_type;
+  int swa_window = 0;
 };
 
 cache::CacheShape shape_of(const Case& c) {
@@ -59,7 +61,7 @@ double error_against_oracle(const cache::Cache& cache, const Case& c,
     const int kv_head = static_cast<int>(head) / (c.n_heads / c.n_kv_heads);
     const auto expected = oracle::attention(cache.rows(0, kv_head), queries.data() + row * dim,
                                             first_pos + static_cast<int>(row / heads),
-                                            static_cast<double>(scale_of(c)));
+                                            static_cast<double>(scale_of(c)), c.swa_window);
     double largest = 1e-30;
     double difference = 0;
     for (size_t i = 0; i < dim; ++i) {
@@ -88,9 +90,14 @@ TEST(Attend, DecodeAgreesWithDoubleLoopsOnRaggedHeads) {
       c.n_rows = n;
       const cache::Cache cache = ragged_cache(random, c);
       const auto queries = test::random_floats(random, static_cast<size_t>(c.n_heads * c.head_dim));
-      const auto out = test::attend_decode_all(cache, 0, c.n_heads, n, queries, scale_of(c));
-      // The oracle reads the rows as stored, so the row type is no excuse.
-      EXPECT_LE(error_against_oracle(cache, c, queries, n, out), 1e-5) << c.head_dim << " " << n;
+      for (const int swa_window : {0, 1 + n / 3}) {
+        c.swa_window = swa_window;
+        const auto out =
+            test::attend_decode_all(cache, 0, c.n_heads, n, queries, scale_of(c), swa_window);
+        // The oracle reads the rows as stored, so the row type is no excuse.
+        EXPECT_LE(error_against_oracle(cache, c, queries, n, out), 1e-5)
+            << c.head_dim << " " << n << " " << swa_window;
+      }
     }
   }
 }
@@ -105,10 +112,15 @@ TEST(Attend, PromptAgreesWithDoubleLoopsOnRaggedHeads) {
       const auto queries =
           test::random_floats(random, static_cast<size_t>(n_tokens * c.n_heads * c.head_dim));
       const int first_pos = n - n_tokens;  // the first tokens do not see the last rows
-      const auto out =
-          test::attend_prompt_all(cache, 0, c.n_heads, first_pos, queries, scale_of(c));
-      EXPECT_LE(error_against_oracle(cache, c, queries, first_pos, out), 1e-5)
-          << c.head_dim << " " << n;
+      for (const int swa_window : {0, 1 + n / 3}) {
+        c.swa_window = swa_window;
+        const auto out = test::attend_prompt_all(cache, 0, c.n_heads, first_pos, queries,
+                                                 scale_of(c), swa_window);
+        // Over other draws both come to 1.2e-5 at 5000 rows: there the scores' own rounding shows.
+        EXPECT_LE(error_against_oracle(cache, c, queries, first_pos, out),
+                  swa_window == 0 ? 1e-5 : 2e-5)
+            << c.head_dim << " " << n << " " << swa_window;
+      }
     }
   }
 }
@@ -141,39 +153,91 @@ TEST(Attend, EvictedEqualsMaskedToTheBit) {
       const auto queries =
           test::random_floats(random, static_cast<size_t>(n_tokens * c.n_heads * c.head_dim));
       const int first_pos = c.n_rows - n_tokens;
-      const auto a =
-          test::attend_prompt_all(evicted, 0, c.n_heads, first_pos, queries, scale_of(c));
-      const auto b = test::attend_prompt_all(masked, 0, c.n_heads, first_pos, queries, scale_of(c));
+      c.swa_window =
+          repeat % 2 == 0 ? 0 : std::uniform_int_distribution<int>(1, c.n_rows + 9)(random);
+      const auto a = test::attend_prompt_all(evicted, 0, c.n_heads, first_pos, queries, scale_of(c),
+                                             c.swa_window);
+      const auto b = test::attend_prompt_all(masked, 0, c.n_heads, first_pos, queries, scale_of(c),
+                                             c.swa_window);
       ASSERT_EQ(0, std::memcmp(a.data(), b.data(), a.size() * sizeof(float)))
           << "prompt, " << c.n_rows << " rows of " << c.head_dim;
       const std::span<const float> one(queries.data(), static_cast<size_t>(c.n_heads * c.head_dim));
-      const auto e = test::attend_decode_all(evicted, 0, c.n_heads, c.n_rows, one, scale_of(c));
-      const auto m = test::attend_decode_all(masked, 0, c.n_heads, c.n_rows, one, scale_of(c));
+      const auto e =
+          test::attend_decode_all(evicted, 0, c.n_heads, c.n_rows, one, scale_of(c), c.swa_window);
+      const auto m =
+          test::attend_decode_all(masked, 0, c.n_heads, c.n_rows, one, scale_of(c), c.swa_window);
       ASSERT_EQ(0, std::memcmp(e.data(), m.data(), e.size() * sizeof(float)))
           << "decode, " << c.n_rows << " rows of " << c.head_dim;
     }
   }
 }
 
-TEST(Attend, PromptDoesNotDependOnHowTheQueriesAreCut) {
+// The rows that the window hides from every query may be masked, or gone.
+TEST(Attend, AWindowEqualsRowsThatAreNotThereToTheBit) {
+  std::mt19937 random(6);
+  for (int repeat = 0; repeat < 10; ++repeat) {
+    for (Case c : kShapes) {
+      c.n_rows = std::uniform_int_distribution<int>(1, 5000)(random);
+      const int window = std::uniform_int_distribution<int>(1, c.n_rows)(random);
+      const size_t n =
+          static_cast<size_t>(c.n_rows) * static_cast<size_t>(c.n_kv_heads * c.head_dim);
+      const auto keys = test::random_floats(random, n);
+      const auto values = test::random_floats(random, n);
+      cache::Cache whole(shape_of(c));
+      cache::Cache dropped(shape_of(c));
+      cache::Cache masked(shape_of(c));
+      for (cache::Cache* const cache : {&whole, &dropped, &masked}) {
+        test::append_tokens(*cache, 0, 0, keys, values);
+      }
+      std::vector<int> seen(static_cast<size_t>(window));  // by the token at the last position
+      std::iota(seen.begin(), seen.end(), c.n_rows - window);
+      for (int kv_head = 0; kv_head < c.n_kv_heads; ++kv_head) {
+        dropped.keep(0, kv_head, seen);
+        masked.hide_others(0, kv_head, seen);
+      }
+      const int pos = c.n_rows - 1;
+      const auto q = test::random_floats(random, static_cast<size_t>(c.n_heads * c.head_dim));
+      const auto expect_same = [&](const cache::Cache& other, int swa_window) {
+        for (const auto attend : {test::attend_prompt_all, test::attend_decode_all}) {
+          const auto a = attend(whole, 0, c.n_heads, pos, q, scale_of(c), window);
+          const auto b = attend(other, 0, c.n_heads, pos, q, scale_of(c), swa_window);
+          ASSERT_EQ(0, std::memcmp(a.data(), b.data(), a.size() * sizeof(float)))
+              << window << " of " << c.n_rows << " rows of " << c.head_dim;
+        }
+      };
+      expect_same(dropped, window);
+      expect_same(dropped, 0);
+      expect_same(masked, 0);
+    }
+  }
+}
+
+void expect_same_bits_however_cut(int swa_window) {
   std::mt19937 random(4);
-  Case c{64,           9, 3, 4400, RowType::kF16,
-         RowType::kF16};  // crosses the first change of block length, at 4096
+  const Case c{64,           9, 3, 4400, RowType::kF16,
+               RowType::kF16};  // crosses the first change of block length, at 4096
   const size_t n = static_cast<size_t>(c.n_rows * c.n_kv_heads * c.head_dim);
   cache::Cache cache(shape_of(c));
   test::append_tokens(cache, 0, 0, test::random_floats(random, n), test::random_floats(random, n));
   const int first_pos = 4000;
   const size_t token = static_cast<size_t>(c.n_heads * c.head_dim);
   const auto queries = test::random_floats(random, 400 * token);
-  const auto whole = test::attend_prompt_all(cache, 0, c.n_heads, first_pos, queries, scale_of(c));
+  const auto whole =
+      test::attend_prompt_all(cache, 0, c.n_heads, first_pos, queries, scale_of(c), swa_window);
   for (size_t start = 0; start < 400;) {
     const size_t count =
         std::min<size_t>(400 - start, std::uniform_int_distribution<size_t>(1, 90)(random));
     const std::span<const float> part(queries.data() + start * token, count * token);
     const auto out = test::attend_prompt_all(
-        cache, 0, c.n_heads, first_pos + static_cast<int>(start), part, scale_of(c));
+        cache, 0, c.n_heads, first_pos + static_cast<int>(start), part, scale_of(c), swa_window);
     ASSERT_EQ(0, std::memcmp(out.data(), whole.data() + start * token, out.size() * sizeof(float)));
     start += count;
+  }
+}
+
+TEST(Attend, PromptDoesNotDependOnHowTheQueriesAreCut) {
+  for (const int swa_window : {0, 7, 500}) {
+    expect_same_bits_however_cut(swa_window);
   }
 }
 
@@ -181,6 +245,7 @@ TEST(Attend, EveryInstructionSetGivesTheSameBits) {
   std::mt19937 random(5);
   for (Case c : kShapes) {
     c.n_rows = 700;
+    c.swa_window = c.n_kv_heads == 1 ? 0 : 300;
     const cache::Cache cache = ragged_cache(random, c);
     const auto queries =
         test::random_floats(random, static_cast<size_t>(5 * c.n_heads * c.head_dim));
@@ -188,8 +253,10 @@ TEST(Attend, EveryInstructionSetGivesTheSameBits) {
     std::vector<float> prompt;
     std::vector<float> decode;
     test::for_every_instruction_set([&](const std::string& name) {
-      const auto p = test::attend_prompt_all(cache, 0, c.n_heads, 695, queries, scale_of(c));
-      const auto d = test::attend_decode_all(cache, 0, c.n_heads, 700, one, scale_of(c));
+      const auto p =
+          test::attend_prompt_all(cache, 0, c.n_heads, 695, queries, scale_of(c), c.swa_window);
+      const auto d =
+          test::attend_decode_all(cache, 0, c.n_heads, 700, one, scale_of(c), c.swa_window);
       if (prompt.empty()) {
         prompt = p;
         decode = d;

@@ -21,13 +21,16 @@ double row_element(const std::byte* rows, cache::RowType type, size_t index) {
                                                           : ggml_bf16_to_fp32(ggml_bf16_t{bits}));
 }
 
-std::vector<double> attention(const cache::HeadRows& rows, const float* q, int pos, double scale) {
+std::vector<double> attention(const cache::HeadRows& rows, const float* q, int pos, double scale,
+                              int swa_window) {
   const auto dim = static_cast<size_t>(rows.head_dim);
   std::vector<double> scores;
   std::vector<size_t> slots;
   double highest = -std::numeric_limits<double>::infinity();
   for (int slot = 0; slot < rows.n; ++slot) {
-    if (rows.positions[slot] > pos || (rows.hidden != nullptr && rows.hidden[slot] != 0)) {
+    const bool is_behind = swa_window > 0 && pos - rows.positions[slot] >= swa_window;
+    if (rows.positions[slot] > pos || is_behind ||
+        (rows.hidden != nullptr && rows.hidden[slot] != 0)) {
       continue;
     }
     const auto at = static_cast<size_t>(slot);

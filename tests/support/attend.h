@@ -10,10 +10,12 @@ namespace winnow::test {
 
 // The prompt kernel: queries [n_tokens, n_heads, head_dim] of tokens at first_pos, …; the same layout comes back.
 std::vector<float> attend_prompt_all(const cache::Cache& cache, int layer, int n_heads,
-                                     int first_pos, std::span<const float> queries, float scale);
+                                     int first_pos, std::span<const float> queries, float scale,
+                                     int swa_window = 0);
 
 // The decode kernel: one token's queries [n_heads, head_dim] at `pos`.
 std::vector<float> attend_decode_all(const cache::Cache& cache, int layer, int n_heads, int pos,
-                                     std::span<const float> queries, float scale);
+                                     std::span<const float> queries, float scale,
+                                     int swa_window = 0);
 
 }  // namespace winnow::test

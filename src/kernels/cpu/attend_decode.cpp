@@ -185,7 +185,8 @@ void attend_decode_block_impl(const cache::HeadRows& rows, const DecodeQuery& qu
   float* const outputs = partial + 2 * group;
   const int length = block_length(query.pos);
   const int32_t* const end = rows.positions + rows.n;
-  const int32_t* const begin = std::lower_bound(rows.positions, end, block * length);
+  const int first_pos = std::max(block * length, first_visible(query.pos, query.swa_window));
+  const int32_t* const begin = std::lower_bound(rows.positions, end, first_pos);
   const int first = static_cast<int>(begin - rows.positions);
   const int last =
       static_cast<int>(std::lower_bound(begin, end, (block + 1) * length) - rows.positions);

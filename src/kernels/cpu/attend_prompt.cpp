@@ -107,16 +107,33 @@ HWY_INLINE void transpose_queries(const PromptQueries& queries, int head_dim, fl
   }
 }
 
+// The positions of the queries that see a row.
+struct Seers {
+  int first;
+  int last;
+};
+
+HWY_INLINE Seers seers_of(const cache::HeadRows& rows, int slot, int swa_window) {
+  constexpr int kNever = std::numeric_limits<int32_t>::max();
+  if (rows.hidden != nullptr && rows.hidden[slot] != 0) {
+    return {kNever, kNever};
+  }
+  const int pos = rows.positions[slot];
+  return {pos, swa_window > 0 ? pos + swa_window - 1 : kNever};
+}
+
 // Scales the scores of one row, hides it from lanes that may not see it, and takes it into their maximum.
 HWY_INLINE void finish_scores(float* HWY_RESTRICT scores, float scale,
-                              const int32_t* lane_positions, int row_pos, bool needs_mask,
+                              const int32_t* lane_positions, Seers seers, bool needs_mask,
                               float* HWY_RESTRICT maximum) {
   const FloatTag d;
   const IntTag di;
   for (size_t v = 0; v < kTileVectors; ++v) {
     Floats s = hn::Mul(hn::Load(d, scores + v * kLanes), hn::Set(d, scale));
     if (needs_mask) {
-      const auto unseen = hn::Gt(hn::Set(di, row_pos), hn::Load(di, lane_positions + v * kLanes));
+      const auto pos = hn::Load(di, lane_positions + v * kLanes);
+      const auto unseen =
+          hn::Or(hn::Lt(pos, hn::Set(di, seers.first)), hn::Gt(pos, hn::Set(di, seers.last)));
       s = hn::IfThenElse(hn::RebindMask(d, unseen), hn::Set(d, kMinusInfinity), s);
     }
     hn::Store(s, d, scores + v * kLanes);
@@ -124,10 +141,10 @@ HWY_INLINE void finish_scores(float* HWY_RESTRICT scores, float scale,
   }
 }
 
-// Scores of the rows [first, last) into `scratch.weights`, and each lane's maximum over them.
-HWY_INLINE void score_block(const cache::HeadRows& rows, int first, int last, int lowest_pos,
-                            float scale, const int32_t* lane_positions, const Scratch& scratch,
-                            float* HWY_RESTRICT maximum) {
+// Scores of the rows [first, last) into `scratch.weights`, and each lane's maximum over them. `tile`: its lanes' positions.
+HWY_INLINE void score_block(const cache::HeadRows& rows, int first, int last, Seers tile,
+                            int swa_window, float scale, const int32_t* lane_positions,
+                            const Scratch& scratch, float* HWY_RESTRICT maximum) {
   const size_t dim = padded_dim(rows.head_dim);
   const size_t key_bytes = static_cast<size_t>(rows.head_dim) * cache::element_bytes(rows.key_type);
   for (int start = first; start < last; start += kTileRows) {
@@ -140,11 +157,9 @@ HWY_INLINE void score_block(const cache::HeadRows& rows, int first, int last, in
                            static_cast<size_t>(rows.head_dim), false, scores + r * kTileLanes);
     }
     for (int r = 0; r < n; ++r) {
-      const int slot = start + r;
-      const bool is_hidden = rows.hidden != nullptr && rows.hidden[slot] != 0;
-      const int pos = is_hidden ? std::numeric_limits<int32_t>::max() : rows.positions[slot];
-      finish_scores(scores + static_cast<size_t>(r) * kTileLanes, scale, lane_positions, pos,
-                    pos > lowest_pos, maximum);
+      const Seers seers = seers_of(rows, start + r, swa_window);
+      finish_scores(scores + static_cast<size_t>(r) * kTileLanes, scale, lane_positions, seers,
+                    seers.first > tile.first || seers.last < tile.last, maximum);
     }
   }
 }
@@ -253,14 +268,17 @@ void attend_prompt_impl(const cache::HeadRows& rows, const PromptQueries& querie
       queries.first_pos + (queries.first_lane + queries.n_lanes - 1) / queries.gqa_group_size;
   const int length = block_length(highest_pos);
   const int32_t* const end = std::upper_bound(rows.positions, rows.positions + rows.n, highest_pos);
+  const int32_t* const begin =
+      std::lower_bound(rows.positions, end, first_visible(lowest_pos, queries.swa_window));
   const int n_visible = static_cast<int>(end - rows.positions);
-  for (int first = 0; first < n_visible;) {
+  for (int first = static_cast<int>(begin - rows.positions); first < n_visible;) {
     // The block in which the next row lies; blocks without rows never come up.
     const int block_end = (rows.positions[first] / length + 1) * length;
     const int last =
         static_cast<int>(std::lower_bound(rows.positions + first, end, block_end) - rows.positions);
     std::fill_n(block_maximum, kTileLanes, kMinusInfinity);
-    score_block(rows, first, last, lowest_pos, scale, lane_positions, scratch, block_maximum);
+    score_block(rows, first, last, {lowest_pos, highest_pos}, queries.swa_window, scale,
+                lane_positions, scratch, block_maximum);
     weigh_block(last - first, block_maximum, scratch.weights, block_sum);
     if (rows.has_nonfinite_values) {
       weigh_values<true>(rows, first, last, scratch);
