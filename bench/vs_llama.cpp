@@ -2,12 +2,13 @@
 //
 // libllama runs at its best: of flash attention on and off and of repacked and plain weights, the fastest setting for
 // each measurement is found first and then used. Both caches are f16. Prints the median, minimum and maximum of each
-// measurement in tokens per second, and the ratio of medians.
+// measurement in tokens per second, and the ratios of medians by wall and by processor time.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -33,12 +34,27 @@ struct Options {
   int n_decode = 32;
   int depth = 4096;
   int budget = 512;
+  std::string libllama;  // one setting of it only
 };
 
-double seconds(const std::function<void()>& work) {
+// Wall and processor time of one run. Processor time bears with a busy machine, if there is one thread.
+struct Time {
+  double wall_s = 0;
+  double cpu_s = 0;
+};
+
+double cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+Time time_of(const std::function<void()>& work) {
   const auto start = std::chrono::steady_clock::now();
+  const double cpu_start = cpu_seconds();
   work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return {.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
+          .cpu_s = cpu_seconds() - cpu_start};
 }
 
 std::vector<int32_t> random_tokens(int n, int n_vocab) {
@@ -66,7 +82,7 @@ class Libllama {
     params.flash_attn_type =
         flash_attention ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
     context_ = llama_init_from_model(model_, params);
-    name_ = std::string(flash_attention ? "fa" : "no-fa") + (repack ? "+repack" : "");
+    name_ = name(flash_attention, repack);
   }
   ~Libllama() {
     llama_free(context_);
@@ -75,6 +91,9 @@ class Libllama {
   Libllama(const Libllama&) = delete;
   Libllama& operator=(const Libllama&) = delete;
 
+  static std::string name(bool flash_attention, bool repack) {
+    return std::string(flash_attention ? "fa" : "no-fa") + (repack ? "+repack" : "");
+  }
   const std::string& name() const { return name_; }
 
   void rewind(int n_tokens) { llama_memory_seq_rm(llama_get_memory(context_), 0, n_tokens, -1); }
@@ -152,12 +171,19 @@ class Winnow {
   Sequence sequence_;
 };
 
-struct Samples {
-  std::vector<double> tok_s;
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
 
-  double median() {
-    std::sort(tok_s.begin(), tok_s.end());
-    return tok_s[tok_s.size() / 2];
+// Runs of one program, in tokens per second.
+struct Samples {
+  std::vector<double> wall;
+  std::vector<double> cpu;
+
+  void add(int n_tokens, const Time& time) {
+    wall.push_back(n_tokens / time.wall_s);
+    cpu.push_back(n_tokens / time.cpu_s);
   }
 };
 
@@ -178,7 +204,10 @@ class Comparison {
         tokens_(random_tokens(options.depth + options.n_prefill, model_.hyper().n_vocab)) {
     for (const bool flash_attention : {true, false}) {
       for (const bool repack : {true, false}) {
-        libllama_.push_back(std::make_unique<Libllama>(options, flash_attention, repack));
+        if (options.libllama.empty() ||
+            options.libllama == Libllama::name(flash_attention, repack)) {
+          libllama_.push_back(std::make_unique<Libllama>(options, flash_attention, repack));
+        }
       }
     }
     winnow_ = std::make_unique<Winnow>(model_, options, "full");
@@ -187,9 +216,12 @@ class Comparison {
   }
 
   void run() {
-    std::printf("| %s, %d threads, weights %s | libllama | winnow | ratio |\n|---|---|---|---|\n",
-                options_.model.substr(options_.model.rfind('/') + 1).c_str(), options_.n_threads,
-                options_.weights.c_str());
+    std::printf(
+        "| %s, %d threads, weights %s | libllama tok/s | winnow tok/s | ratio | ratio of CPU time "
+        "|\n"
+        "|---|---|---|---|---|\n",
+        options_.model.substr(options_.model.rfind('/') + 1).c_str(), options_.n_threads,
+        options_.weights.c_str());
     compare(
         {"prefill " + std::to_string(options_.n_prefill) + " at 0", options_.n_prefill, 0, true},
         nullptr);
@@ -213,18 +245,16 @@ class Comparison {
   }
 
  private:
-  double measure_libllama(Libllama& libllama, const Measurement& m) {
+  Time measure_libllama(Libllama& libllama, const Measurement& m) {
     libllama.rewind(m.start);
     return run_one(libllama, m);
   }
 
   template <typename Program>
-  double run_one(Program& program, const Measurement& m) {
+  Time run_one(Program& program, const Measurement& m) {
     const std::vector<int32_t> part(tokens_.begin() + m.start,
                                     tokens_.begin() + m.start + m.n_tokens);
-    const double s =
-        seconds([&] { m.is_prefill ? program.prefill(part) : program.decode(m.n_tokens); });
-    return m.n_tokens / s;
+    return time_of([&] { m.is_prefill ? program.prefill(part) : program.decode(m.n_tokens); });
   }
 
   void compare(const Measurement& m, Winnow* evicting) {
@@ -237,13 +267,13 @@ class Comparison {
       winnow_->rewind(0);
       winnow_->prefill(first);
     }
-    Libllama* best = nullptr;
-    double best_tok_s = 0;
+    Libllama* best = libllama_.front().get();
+    double best_s = 1e30;
     for (const auto& libllama : libllama_) {
-      for (int warm = 0; warm < 2; ++warm) {
-        const double tok_s = measure_libllama(*libllama, m);
-        if (tok_s > best_tok_s) {
-          best_tok_s = tok_s;
+      for (int warm = 0; libllama_.size() > 1 && warm < 2; ++warm) {
+        const double s = measure_libllama(*libllama, m).wall_s;
+        if (s < best_s) {
+          best_s = s;
           best = libllama.get();
         }
       }
@@ -251,21 +281,26 @@ class Comparison {
     Samples theirs;
     Samples ours;
     for (int i = -1; i < options_.repetitions; ++i) {
-      const double a = measure_libllama(*best, m);
+      const Time a = measure_libllama(*best, m);
       if (evicting == nullptr) {
         winnow_->rewind(m.start);
       }
-      const double b = run_one(evicting == nullptr ? *winnow_ : *evicting, m);
+      const Time b = run_one(evicting == nullptr ? *winnow_ : *evicting, m);
       if (i >= 0) {  // the first is a warm-up
-        theirs.tok_s.push_back(a);
-        ours.tok_s.push_back(b);
+        theirs.add(m.n_tokens, a);
+        ours.add(m.n_tokens, b);
       }
     }
-    const double their_median = theirs.median();
-    const double our_median = ours.median();
-    std::printf("| %s | %.1f (%.1f–%.1f) %s | %.1f (%.1f–%.1f) | %.2f |\n", m.name.c_str(),
-                their_median, theirs.tok_s.front(), theirs.tok_s.back(), best->name().c_str(),
-                our_median, ours.tok_s.front(), ours.tok_s.back(), our_median / their_median);
+    const auto print = [](const std::vector<double>& tok_s) {
+      std::printf("%.1f (%.1f–%.1f)", median(tok_s), *std::min_element(tok_s.begin(), tok_s.end()),
+                  *std::max_element(tok_s.begin(), tok_s.end()));
+    };
+    std::printf("| %s | ", m.name.c_str());
+    print(theirs.wall);
+    std::printf(" %s | ", best->name().c_str());
+    print(ours.wall);
+    std::printf(" | %.2f | %.2f |\n", median(ours.wall) / median(theirs.wall),
+                median(ours.cpu) / median(theirs.cpu));
     std::fflush(stdout);
   }
 
@@ -288,6 +323,9 @@ int main(int argc, char** argv) {
   app.add_option("-r,--repetitions", options.repetitions, "runs of each measurement");
   app.add_option("--depth", options.depth, "positions before the deep measurements");
   app.add_option("--budget", options.budget, "rows per KV head of the evicting run");
+  app.add_option("--libllama", options.libllama,
+                 "only this setting of libllama: fa, fa+repack, no-fa, no-fa+repack; default: the "
+                 "fastest of all");
   app.add_option("--n-decode", options.n_decode, "tokens a decoding run generates");
   CLI11_PARSE(app, argc, argv);
   llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);

@@ -32,29 +32,17 @@ void StepContext::set_slices(std::span<const Slice> slices) {
   n_tokens_ = 0;
   n_decode_groups_ = 0;
   int n_positions = 0;
-  for (size_t i = 0; i < slices_.size(); ++i) {
-    const Slice& slice = slices_[i];
+  int index = 0;
+  for (const Slice& slice : slices_) {
     WINNOW_CHECK(slice.first_token == n_tokens_ && slice.n_tokens > 0);
     n_tokens_ += slice.n_tokens;
     n_positions = std::max(n_positions, slice.first_pos + slice.n_tokens);
     if (slice.is_prompt) {
-      add_prompt_items(static_cast<int>(i));
-      continue;
+      add_prompt_items(index);
+    } else {
+      add_decode_items(index);
     }
-    WINNOW_CHECK(slice.n_tokens == 1);
-    const int blocks = n_blocks(slice.first_pos);
-    for (int kv_head = 0; kv_head < shape_.n_kv_heads; ++kv_head) {
-      for (int block = 0; block < blocks; ++block) {
-        items_.push_back({.slice = static_cast<int>(i),
-                          .kv_head = kv_head,
-                          .first_lane = 0,
-                          .n_lanes = 0,
-                          .block = block,
-                          .n_blocks = blocks,
-                          .group_index = n_decode_groups_});
-      }
-      ++n_decode_groups_;
-    }
+    ++index;
   }
   thread_floats_ = thread_floats(n_positions);
   partials_offset_ = thread_floats_ * static_cast<size_t>(n_threads_);
@@ -118,6 +106,24 @@ void StepContext::add_prompt_items(int slice_index) {
                         .n_blocks = 0,
                         .group_index = 0});
     }
+  }
+}
+
+void StepContext::add_decode_items(int slice_index) {
+  const Slice& slice = slices_[static_cast<size_t>(slice_index)];
+  WINNOW_CHECK(slice.n_tokens == 1);
+  const int blocks = n_blocks(slice.first_pos);
+  for (int kv_head = 0; kv_head < shape_.n_kv_heads; ++kv_head) {
+    for (int block = 0; block < blocks; ++block) {
+      items_.push_back({.slice = slice_index,
+                        .kv_head = kv_head,
+                        .first_lane = 0,
+                        .n_lanes = 0,
+                        .block = block,
+                        .n_blocks = blocks,
+                        .group_index = n_decode_groups_});
+    }
+    ++n_decode_groups_;
   }
 }
 

@@ -66,6 +66,7 @@ class StepContext {
   };
 
   void add_prompt_items(int slice_index);
+  void add_decode_items(int slice_index);
   size_t thread_floats(int n_positions) const;
   size_t memory_floats(int n_positions, int n_decode_groups) const;
   void attend_prompt_item(const Item& item, const LayerOps& ops, const ggml_tensor* q,
