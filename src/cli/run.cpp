@@ -18,6 +18,7 @@
 #include "cli/run_report.h"
 #include "cli/verbs.h"
 #include "engine/session.h"
+#include "policy/spec.h"
 #include "policy/text.h"
 
 namespace winnow::cli {
@@ -88,6 +89,13 @@ policy::Policy choose_policy(const RunFlags& flags) {
              " is --budget " + budget);
   }
   const std::string spec = !flags.policy.empty() ? flags.policy : budget.empty() ? "full" : "knorm";
+  for (const policy::GivenOption& option : policy::parse_spec(spec).options) {
+    if (option.name == "budget" && !budget.empty()) {
+      throw Error(ErrorCode::kInvalidArgument, "the policy has budget=" + option.value +
+                                                   " and --budget is " + budget +
+                                                   "; give one of them");
+    }
+  }
   return policy::Policy::parse(spec, budget);
 }
 
@@ -119,6 +127,10 @@ engine::PromptTokens read_prompt(const RunFlags& flags, const model::Model& mode
     if (flags.has_prompt || flags.has_file) {
       throw Error(ErrorCode::kInvalidArgument,
                   "--ids takes the place of -p and -f; give one or the other");
+    }
+    if (flags.no_chat || !flags.chat_template.empty()) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "--ids has no chat template, so --no-chat and --chat-template say nothing");
     }
     engine::PromptTokens tokens;
     tokens.document = parse_ids(flags.ids, model.hyper().n_vocab);
@@ -270,7 +282,7 @@ void add_cache_flags(CLI::App& app, RunFlags& flags) {
                  "bytes (64MiB)")
       ->check(refuse_empty);
   app.add_option("--compression-ratio", flags.compression_ratio,
-                 "the same as a fraction of the document's rows to remove, 0 to below 1");
+                 "the budget as the fraction of the document's rows to remove, 0 to below 1");
   app.add_option("--evict", flags.evict, "after-prompt, before-question or per-chunk")
       ->capture_default_str();
   app.add_option("--prefill", flags.prefill, "auto, layer-major or chunk-major")
@@ -318,7 +330,7 @@ Verb add_run(CLI::App& app) {
                  "most prompt tokens computed at once")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  app.add_option("-t,--threads", flags->n_threads, "threads; -1: one per core")
+  app.add_option("-t,--threads", flags->n_threads, "threads; -1: one per logical processor")
       ->check(refuse_thread_count)
       ->capture_default_str();
   app.add_option("--weights", flags->weights,

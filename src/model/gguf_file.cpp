@@ -80,6 +80,7 @@ void GgufFile::read_content() {
       gguf_init_from_buffer(bytes.data(), bytes.size(), {.no_alloc = true, .ctx = &descriptions}));
   content_->descriptions.reset(descriptions);
   if (content_->gguf == nullptr) {
+    check_libllama_memory("read the header of '" + path() + "'");
     throw_damaged("the header cannot be read: " + libllama_error());
   }
   for (ggml_tensor* tensor = ggml_get_first_tensor(descriptions); tensor != nullptr;

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <string_view>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "ggml-cpu.h"
 #include "llama.h"
@@ -61,6 +62,12 @@ std::string libllama_error() {
 
 void clear_libllama_error() {
   first_error.clear();
+}
+
+void check_libllama_memory(const std::string& action) {
+  if (first_error.find("bad_alloc") != std::string::npos) {
+    throw Error(ErrorCode::kResourceExhausted, "no memory to " + action);
+  }
 }
 
 }  // namespace winnow::model

@@ -13,4 +13,7 @@ void start_libllama();
 std::string libllama_error();
 void clear_libllama_error();
 
+// Throws resource_exhausted where that error says that memory did not suffice: no fault of the file.
+void check_libllama_memory(const std::string& action);
+
 }  // namespace winnow::model

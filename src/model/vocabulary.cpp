@@ -28,6 +28,7 @@ Vocabulary::Vocabulary(const GgufFile& file) : path_(file.path()) {
   params.progress_callback = [](float, void*) { return true; };  // the default prints dots
   model_ = llama_model_load_from_file(path_.c_str(), params);
   if (model_ == nullptr) {
+    check_libllama_memory("load the vocabulary of '" + path_ + "'");
     file.throw_damaged("libllama refuses the vocabulary: " + libllama_error());
   }
   is_sentencepiece_ = llama_vocab_type(raw()) == LLAMA_VOCAB_TYPE_SPM;
@@ -61,6 +62,8 @@ std::vector<Token> Vocabulary::tokenize_raw(std::string_view text, bool parse_sp
     }
   } catch (const Error& error) {
     throw Error(error.code(), std::string("the text cannot be tokenized: ") + error.what());
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::kResourceExhausted, "no memory to tokenize the text");
   } catch (const std::exception& error) {
     throw Error(ErrorCode::kBadData,
                 "'" + path_ + "': the text cannot be tokenized: " + error.what());

@@ -128,6 +128,16 @@ TEST(RefusedIds, BesideAPrompt) {
   expect_run_refused({"--ids", "1", "-p", "x"}, kInvalidArgument, {"--ids", "-p"});
 }
 
+TEST(RefusedIds, BesideAChatTemplate) {
+  expect_run_refused({"--ids", "1", "--chat-template", "chatml"}, kInvalidArgument,
+                     {"--ids", "--chat-template"});
+}
+
+TEST(RefusedBudget, GivenTwice) {
+  expect_run_refused({"-p", "x", "--policy", "knorm:budget=64", "--budget", "32"}, kInvalidArgument,
+                     {"budget=64", "32"});
+}
+
 TEST(RefusedIds, MissingFile) {
   expect_run_refused({"--ids", "@/no/such/ids"}, kNotFound, {"'/no/such/ids'"});
 }
