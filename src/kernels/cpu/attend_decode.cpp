@@ -1,16 +1,17 @@
 // The decode kernel: one query of each head of a group against the rows of one block of positions.
 //
-// A row is brought to floats once for all query heads of its group. Scores run along the row (the canonical dot
+// A row is brought to floats once for all query heads of its group that fit the registers. Scores run along the row (the canonical dot
 // product), outputs are one chain per element down the rows.
 
 #include <algorithm>
-#include <limits>
+#include <type_traits>
 
 #include "kernels/attend.h"
 #include "kernels/blocks.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attend_decode.cpp"  // NOLINT
+#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/rows-inl.h"
@@ -19,24 +20,28 @@ HWY_BEFORE_NAMESPACE();
 namespace winnow::kernels {
 namespace HWY_NAMESPACE {
 
-// Output accumulators: kHeads x kVectors must leave registers for a row.
-inline constexpr size_t kMaxHeads = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64 ? 4 : 3;
-inline constexpr size_t kOutputVectors = 4;
+// How many query heads of a group share one pass over the rows: their accumulators fill the register file.
+inline constexpr size_t kMaxHeads = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64 ? 6 : 3;
+inline constexpr size_t kOutputVectors = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64 ? 4 : 3;
+
+// Eighths (rows-inl.h) of a row fill half a vector of 16 floats, so two rows share one.
+inline constexpr size_t kRowsOfEighths = kLanes == 16 ? 2 : 1;
+inline constexpr size_t kScoreRows = HWY_MAX(kLanes, 8);  // rows whose scores come out together
+static_assert(kTileRows % kScoreRows == 0);
 
 // Where a thread's scratch is cut.
 struct DecodeScratch {
   float* q;         // [group, padded_dim] queries, padded
-  float* rows;      // [kTileRows, padded_dim] keys or values
-  float* eighths;   // [group, 8, 8] partial dot products of eight rows
   float* output;    // [group, padded_dim]
-  float* weights;   // [group, block rows]
+  float* rows;      // [kTileRows, padded_dim] rows of odd head sizes, padded
+  float* weights;   // [group, block rows] scores, then weights
   size_t capacity;  // block rows
 };
 
 size_t decode_scratch_floats_impl(int group, int head_dim, int n_positions) {
   const size_t dim = padded_dim(head_dim);
   const size_t heads = static_cast<size_t>(group);
-  return 2 * heads * dim + kTileRows * dim + heads * 64 + heads * block_capacity(n_positions);
+  return 2 * heads * dim + kTileRows * dim + heads * block_capacity(n_positions);
 }
 
 HWY_INLINE DecodeScratch cut_decode_scratch(float* memory, int group, int head_dim, int pos) {
@@ -46,133 +51,246 @@ HWY_INLINE DecodeScratch cut_decode_scratch(float* memory, int group, int head_d
   cut.q = memory;
   cut.output = cut.q + heads * dim;
   cut.rows = cut.output + heads * dim;
-  cut.eighths = cut.rows + kTileRows * dim;
-  cut.weights = cut.eighths + heads * 64;
+  cut.weights = cut.rows + kTileRows * dim;
   cut.capacity = block_capacity(pos + 1);
   return cut;
 }
 
-// weights[head][row] = q[head] · keys[row] * scale for the rows [first, last), hidden ones minus infinity.
-HWY_INLINE void score_rows(const cache::HeadRows& rows, int first, int last, size_t group,
-                           float scale, const DecodeScratch& scratch) {
-  const size_t dim = padded_dim(rows.head_dim);
-  const size_t key_bytes = static_cast<size_t>(rows.head_dim) * cache::element_bytes(rows.key_type);
-  for (int start = first; start < last; start += kTileRows) {
-    const int n = std::min(kTileRows, last - start);
-    load_rows(rows.key_type, rows.keys + static_cast<size_t>(start) * key_bytes, n, rows.head_dim,
-              scratch.rows);
-    for (int eight = 0; eight < n; eight += 8) {
-      for (size_t r = 0; r < 8; ++r) {
-        const float* const key = scratch.rows + (static_cast<size_t>(eight) + r) * dim;
-        for (size_t head = 0; head < group; ++head) {
-          dot_eighths<kLanes>(key, scratch.q + head * dim, dim,
-                              scratch.eighths + head * 64 + r * 8);
+// Asks for a row that will be read soon; one that is not there does no harm. The processor's own prefetching starts anew
+// on every page, and a page holds few rows.
+inline constexpr size_t kPrefetchRows = 32;
+
+template <class T>
+HWY_INLINE void prefetch_row(const T* row, size_t dim) {
+  const auto* const bytes = reinterpret_cast<const char*>(row);
+  for (size_t at = 0; at < dim * sizeof(T); at += 64) {
+    hwy::Prefetch(bytes + at);
+  }
+}
+
+// The eighths of kRowsOfEighths rows with each of kHeads queries: keys[i] are the rows, q [kHeads, dim];
+// eighths of head h at eighths + h * 8 * kScoreRows.
+template <size_t kHeads, class T>
+HWY_INLINE void dot_rows(const T* const (&keys)[kRowsOfEighths], const float* HWY_RESTRICT q,
+                         size_t dim, float* HWY_RESTRICT eighths) {
+  const FloatTag d;
+  constexpr size_t kParts = kChains / kLanes;
+  Floats p[kHeads][kRowsOfEighths][kParts];
+  for (size_t head = 0; head < kHeads; ++head) {
+    for (size_t row = 0; row < kRowsOfEighths; ++row) {
+      for (size_t part = 0; part < kParts; ++part) {
+        p[head][row][part] = hn::Zero(d);
+      }
+    }
+  }
+  for (size_t at = 0; at < dim; at += kChains) {
+    for (size_t part = 0; part < kParts; ++part) {
+      Floats key[kRowsOfEighths];
+      for (size_t row = 0; row < kRowsOfEighths; ++row) {
+        key[row] = load_floats(d, keys[row] + at + part * kLanes);
+      }
+      for (size_t head = 0; head < kHeads; ++head) {
+        const Floats query = hn::LoadU(d, q + head * dim + at + part * kLanes);
+        for (size_t row = 0; row < kRowsOfEighths; ++row) {
+          p[head][row][part] = hn::MulAdd(key[row], query, p[head][row][part]);
         }
       }
-      for (size_t head = 0; head < group; ++head) {
-        sum_eighths_of_8(scratch.eighths + head * 64,
-                         scratch.weights + head * scratch.capacity + (start - first + eight));
+    }
+  }
+  for (size_t head = 0; head < kHeads; ++head) {
+    fold_to_eighths(p[head], eighths + head * 8 * kScoreRows);
+  }
+}
+
+// scores[head][row] = q[head] · keys[row] * scale for kHeads heads and n rows, `stride` elements apart. Writes whole
+// groups of kScoreRows scores.
+template <size_t kHeads, class T>
+HWY_INLINE void score_rows(const T* HWY_RESTRICT keys, size_t stride, int n,
+                           const float* HWY_RESTRICT q, size_t dim, float scale,
+                           float* HWY_RESTRICT scores, size_t capacity) {
+  HWY_ALIGN float eighths[kHeads * 8 * kScoreRows];
+  const size_t n_rows = static_cast<size_t>(n);
+  for (size_t first = 0; first < n_rows; first += kScoreRows) {
+    for (size_t row = 0; row < kScoreRows; row += kRowsOfEighths) {
+      const T* rows[kRowsOfEighths];
+      for (size_t i = 0; i < kRowsOfEighths; ++i) {
+        const size_t index = first + row + i;
+        rows[i] = keys + HWY_MIN(index, n_rows - 1) * stride;  // the last row again, not beyond it
+        prefetch_row(keys + (index + kPrefetchRows) * stride, dim);
       }
+      dot_rows<kHeads>(rows, q, dim, eighths + row * 8);
     }
-  }
-  for (size_t head = 0; head < group; ++head) {
-    float* const scores = scratch.weights + head * scratch.capacity;
-    for (int i = 0; i < last - first; ++i) {
-      const bool is_hidden = rows.hidden != nullptr && rows.hidden[first + i] != 0;
-      scores[i] = is_hidden ? -std::numeric_limits<float>::infinity() : scores[i] * scale;
+    for (size_t head = 0; head < kHeads; ++head) {
+      sum_eighths_of_rows(eighths + head * 8 * kScoreRows, scale, scores + head * capacity + first);
     }
   }
 }
 
-// Scores of one head to weights; returns their sum. `maximum` is minus infinity when nothing is visible.
-HWY_INLINE float weigh_rows(float* HWY_RESTRICT weights, int n, float* HWY_RESTRICT maximum) {
-  const FloatTag d;
-  float highest = -std::numeric_limits<float>::infinity();
-  for (int i = 0; i < n; ++i) {
-    highest = weights[i] > highest ? weights[i] : highest;
-  }
-  *maximum = highest;
-  const float base = highest == -std::numeric_limits<float>::infinity() ? 0.0F : highest;
-  // The buffer reaches to the next multiple of the tile, so whole vectors may be computed.
-  for (int i = 0; i < n; i += static_cast<int>(kLanes)) {
-    const Floats score = hn::LoadU(d, weights + i);
-    hn::StoreU(exp_nonpositive(d, hn::Sub(score, hn::Set(d, base))), d, weights + i);
-  }
-  float sum = 0.0F;
-  for (int i = 0; i < n; ++i) {
-    sum += weights[i];
-  }
-  return sum;
-}
-
-// Adds weights · values of n rows to kHeads outputs, kVectors vectors of each from element `at`.
-template <size_t kHeads, size_t kVectors, bool kGuard>
-HWY_INLINE void add_values(const float* HWY_RESTRICT values, size_t dim, int n,
+// Adds weights · values of n rows to the outputs of kHeads heads, kVectors vectors of each from element `at`; with
+// kSums, adds the weights themselves to sums [kHeads].
+template <size_t kHeads, size_t kVectors, bool kGuard, bool kSums, class T>
+HWY_INLINE void add_values(const T* HWY_RESTRICT values, size_t stride, int n,
                            const float* HWY_RESTRICT weights, size_t capacity, size_t at,
-                           float* HWY_RESTRICT output) {
+                           size_t dim, float* HWY_RESTRICT output, float* HWY_RESTRICT sums) {
   const FloatTag d;
+  Floats total[kHeads];
   Floats sum[kHeads][kVectors];
   for (size_t head = 0; head < kHeads; ++head) {
+    total[head] = hn::Set(d, sums[head]);
     for (size_t v = 0; v < kVectors; ++v) {
       sum[head][v] = hn::LoadU(d, output + head * dim + at + v * kLanes);
     }
   }
   for (size_t row = 0; row < static_cast<size_t>(n); ++row) {
+    if constexpr (kSums) {  // the first pass brings the row
+      prefetch_row(values + (row + kPrefetchRows) * stride, dim);
+    }
     Floats value[kVectors];
     for (size_t v = 0; v < kVectors; ++v) {
-      value[v] = hn::LoadU(d, values + row * dim + at + v * kLanes);
+      value[v] = load_floats(d, values + row * stride + at + v * kLanes);
     }
     for (size_t head = 0; head < kHeads; ++head) {
-      const float weight = weights[head * capacity + row];
-      if (kGuard && weight == 0.0F) {
+      const float scalar = weights[head * capacity + row];
+      if (kGuard && scalar == 0.0F) {
         continue;
       }
+      const Floats weight = hn::Set(d, scalar);
+      if constexpr (kSums) {
+        total[head] = hn::Add(total[head], weight);
+      }
       for (size_t v = 0; v < kVectors; ++v) {
-        sum[head][v] = hn::MulAdd(hn::Set(d, weight), value[v], sum[head][v]);
+        sum[head][v] = hn::MulAdd(weight, value[v], sum[head][v]);
       }
     }
   }
   for (size_t head = 0; head < kHeads; ++head) {
+    if constexpr (kSums) {
+      sums[head] = hn::GetLane(total[head]);
+    }
     for (size_t v = 0; v < kVectors; ++v) {
       hn::StoreU(sum[head][v], d, output + head * dim + at + v * kLanes);
     }
   }
 }
 
-template <size_t kHeads, bool kGuard>
-HWY_INLINE void add_values_of_heads(const float* values, size_t dim, int n, const float* weights,
-                                    size_t capacity, float* output) {
-  size_t at = 0;
+template <size_t kHeads, bool kGuard, class T>
+HWY_INLINE void add_all_values(const T* values, size_t stride, int n, const float* weights,
+                               size_t capacity, size_t dim, float* output, float* sums) {
+  add_values<kHeads, 1, kGuard, true>(values, stride, n, weights, capacity, 0, dim, output, sums);
+  size_t at = kLanes;
   for (; at + kOutputVectors * kLanes <= dim; at += kOutputVectors * kLanes) {
-    add_values<kHeads, kOutputVectors, kGuard>(values, dim, n, weights, capacity, at, output);
+    add_values<kHeads, kOutputVectors, kGuard, false>(values, stride, n, weights, capacity, at, dim,
+                                                      output, sums);
   }
   for (; at < dim; at += kLanes) {
-    add_values<kHeads, 1, kGuard>(values, dim, n, weights, capacity, at, output);
+    add_values<kHeads, 1, kGuard, false>(values, stride, n, weights, capacity, at, dim, output,
+                                         sums);
   }
+}
+
+// Calls pass(first head, integral constant of how many) for the heads of a group, in nearly equal passes of at most
+// kMaxHeads.
+template <class Pass>
+HWY_INLINE void for_head_passes(size_t group, const Pass& pass) {
+  const size_t n_passes = (group + kMaxHeads - 1) / kMaxHeads;
+  for (size_t i = 0, head = 0; i < n_passes; ++i) {
+    const size_t n = (group - head + n_passes - i - 1) / (n_passes - i);
+    switch (n) {
+      case 1:
+        pass(head, std::integral_constant<size_t, 1>());
+        break;
+      case 2:
+        pass(head, std::integral_constant<size_t, 2>());
+        break;
+      case 3:
+        pass(head, std::integral_constant<size_t, 3>());
+        break;
+      case 4:
+        pass(head, std::integral_constant<size_t, HWY_MIN(kMaxHeads, 4)>());
+        break;
+      case 5:
+        pass(head, std::integral_constant<size_t, HWY_MIN(kMaxHeads, 5)>());
+        break;
+      default:
+        pass(head, std::integral_constant<size_t, HWY_MIN(kMaxHeads, 6)>());
+        break;
+    }
+    head += n;
+  }
+}
+
+// Calls action(rows, stride) for the rows [first, last) a tile at a time, with the rows as they lie in the cache, or, for
+// head sizes that are no multiple of kChains, padded floats.
+template <class Action>
+HWY_INLINE void for_tiles(cache::RowType type, const std::byte* rows, int head_dim, int first,
+                          int last, float* padded_rows, const Action& action) {
+  const size_t dim = static_cast<size_t>(head_dim);
+  for (int start = first; start < last; start += kTileRows) {
+    const int n = HWY_MIN(kTileRows, last - start);
+    const size_t offset = static_cast<size_t>(start) * dim;
+    if (padded_dim(head_dim) != dim) {
+      load_rows(type, rows + offset * cache::element_bytes(type), n, head_dim, padded_rows);
+      action(static_cast<const float*>(padded_rows), padded_dim(head_dim), start - first, n);
+    } else if (type == cache::RowType::kF32) {
+      action(reinterpret_cast<const float*>(rows) + offset, dim, start - first, n);
+    } else if (type == cache::RowType::kF16) {
+      action(reinterpret_cast<const hwy::float16_t*>(rows) + offset, dim, start - first, n);
+    } else {
+      action(reinterpret_cast<const hwy::bfloat16_t*>(rows) + offset, dim, start - first, n);
+    }
+  }
+}
+
+// Scores of the rows [first, last) for all heads of the group, hidden rows minus infinity.
+HWY_INLINE void score_block(const cache::HeadRows& rows, int first, int last, size_t group,
+                            float scale, const DecodeScratch& scratch) {
+  const size_t dim = padded_dim(rows.head_dim);
+  for_tiles(rows.key_type, rows.keys, rows.head_dim, first, last, scratch.rows,
+            [&](const auto* keys, size_t stride, int at, int n) HWY_ATTR {
+              for_head_passes(group, [&](size_t head, auto n_heads) HWY_ATTR {
+                score_rows<decltype(n_heads)::value>(
+                    keys, stride, n, scratch.q + head * dim, dim, scale,
+                    scratch.weights + head * scratch.capacity + at, scratch.capacity);
+              });
+            });
+  for (int i = 0; rows.hidden != nullptr && i < last - first; ++i) {
+    for (size_t head = 0; rows.hidden[first + i] != 0 && head < group; ++head) {
+      scratch.weights[head * scratch.capacity + static_cast<size_t>(i)] = kMinusInfinity;
+    }
+  }
+}
+
+// Scores of one head to weights exp(score - maximum); returns the maximum, minus infinity when nothing is visible.
+HWY_INLINE float weigh_rows(float* HWY_RESTRICT weights, int n) {
+  const FloatTag d;
+  const size_t n_rows = static_cast<size_t>(n);
+  const size_t padded_rows = (n_rows + kLanes - 1) / kLanes * kLanes;
+  std::fill(weights + n_rows, weights + padded_rows,
+            kMinusInfinity);  // the buffer reaches that far
+  Floats highest_of = hn::Set(d, kMinusInfinity);
+  for (size_t i = 0; i < padded_rows; i += kLanes) {
+    highest_of = hn::Max(hn::LoadU(d, weights + i), highest_of);
+  }
+  const float highest = hn::GetLane(hn::MaxOfLanes(d, highest_of));
+  const Floats base = hn::Set(d, highest == kMinusInfinity ? 0.0F : highest);
+  for (size_t i = 0; i < padded_rows; i += kLanes) {
+    hn::StoreU(exp_nonpositive(d, hn::Sub(hn::LoadU(d, weights + i), base)), d, weights + i);
+  }
+  return highest;
 }
 
 template <bool kGuard>
 HWY_INLINE void weigh_values(const cache::HeadRows& rows, int first, int last, size_t group,
-                             const DecodeScratch& scratch) {
+                             const DecodeScratch& scratch, float* sums) {
   const size_t dim = padded_dim(rows.head_dim);
-  const size_t value_bytes =
-      static_cast<size_t>(rows.head_dim) * cache::element_bytes(rows.value_type);
-  for (int start = first; start < last; start += kTileRows) {
-    const int n = std::min(kTileRows, last - start);
-    load_rows(rows.value_type, rows.values + static_cast<size_t>(start) * value_bytes, n,
-              rows.head_dim, scratch.rows);
-    const float* const weights = scratch.weights + (start - first);
-    size_t head = 0;
-    for (; head + kMaxHeads <= group; head += kMaxHeads) {
-      add_values_of_heads<kMaxHeads, kGuard>(scratch.rows, dim, n,
-                                             weights + head * scratch.capacity, scratch.capacity,
-                                             scratch.output + head * dim);
-    }
-    for (; head < group; ++head) {
-      add_values_of_heads<1, kGuard>(scratch.rows, dim, n, weights + head * scratch.capacity,
-                                     scratch.capacity, scratch.output + head * dim);
-    }
-  }
+  for_tiles(rows.value_type, rows.values, rows.head_dim, first, last, scratch.rows,
+            [&](const auto* values, size_t stride, int at, int n) HWY_ATTR {
+              for_head_passes(group, [&](size_t head, auto n_heads) HWY_ATTR {
+                add_all_values<decltype(n_heads)::value, kGuard>(
+                    values, stride, n, scratch.weights + head * scratch.capacity + at,
+                    scratch.capacity, dim, scratch.output + head * dim, sums + head);
+              });
+            });
 }
 
 void attend_decode_block_impl(const cache::HeadRows& rows, const DecodeQuery& query, int block,
@@ -191,7 +309,7 @@ void attend_decode_block_impl(const cache::HeadRows& rows, const DecodeQuery& qu
   const int last =
       static_cast<int>(std::lower_bound(begin, end, (block + 1) * length) - rows.positions);
   if (first == last) {
-    std::fill_n(maxima, group, -std::numeric_limits<float>::infinity());
+    std::fill_n(maxima, group, kMinusInfinity);
     return;
   }
   const DecodeScratch scratch =
@@ -200,14 +318,15 @@ void attend_decode_block_impl(const cache::HeadRows& rows, const DecodeQuery& qu
   for (size_t head = 0; head < group; ++head) {
     std::copy_n(query.q + head * head_dim, head_dim, scratch.q + head * dim);
   }
-  score_rows(rows, first, last, group, scale, scratch);
+  score_block(rows, first, last, group, scale, scratch);
   for (size_t head = 0; head < group; ++head) {
-    sums[head] = weigh_rows(scratch.weights + head * scratch.capacity, last - first, &maxima[head]);
+    maxima[head] = weigh_rows(scratch.weights + head * scratch.capacity, last - first);
   }
+  std::fill_n(sums, group, 0.0F);
   if (rows.has_nonfinite_values) {
-    weigh_values<true>(rows, first, last, group, scratch);
+    weigh_values<true>(rows, first, last, group, scratch, sums);
   } else {
-    weigh_values<false>(rows, first, last, group, scratch);
+    weigh_values<false>(rows, first, last, group, scratch, sums);
   }
   for (size_t head = 0; head < group; ++head) {
     std::copy_n(scratch.output + head * dim, head_dim, outputs + head * head_dim);
@@ -219,21 +338,20 @@ void merge_decode_blocks_impl(const float* partials, int n_blocks, int gqa_group
   const size_t group = static_cast<size_t>(gqa_group_size);
   const size_t dim = static_cast<size_t>(head_dim);
   const size_t stride = group * (dim + 2);
-  constexpr float kNothing = -std::numeric_limits<float>::infinity();
   for (size_t head = 0; head < group; ++head) {
     float* const output = out + head * dim;
-    float maximum = kNothing;
+    float maximum = kMinusInfinity;
     float sum = 0.0F;
     std::fill_n(output, dim, 0.0F);
     for (int block = 0; block < n_blocks; ++block) {
       const float* const partial = partials + static_cast<size_t>(block) * stride;
       const float block_maximum = partial[head];
-      if (block_maximum == kNothing) {
+      if (block_maximum == kMinusInfinity) {
         continue;
       }
       const float block_sum = partial[group + head];
       const float* const block_output = partial + 2 * group + head * dim;
-      if (maximum == kNothing) {
+      if (maximum == kMinusInfinity) {
         maximum = block_maximum;
         sum = block_sum;
         std::copy_n(block_output, dim, output);

@@ -26,8 +26,6 @@ inline constexpr size_t kTileLanes = kTileVectors * kLanes;
 inline constexpr size_t kRegisterRows = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64 ? 8 : 4;
 static_assert(kTileRows % kRegisterRows == 0);
 
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
 // Where a thread's scratch is cut. Sizes in floats.
 struct Scratch {
   float* q;             // [head_dim, lanes] queries, transposed

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 #include "cache/rows.h"
 #include "hwy/highway.h"
@@ -30,8 +31,20 @@ inline constexpr size_t kLanes = HWY_MIN(16, HWY_LANES(float));
 
 inline constexpr size_t kChains = 32;  // of the canonical dot product
 
+inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
 HWY_INLINE size_t padded_dim(int head_dim) {
   return (static_cast<size_t>(head_dim) + kChains - 1) / kChains * kChains;
+}
+
+// One vector of a row of any type, as floats.
+HWY_INLINE Floats load_floats(FloatTag d, const float* from) {
+  return hn::LoadU(d, from);
+}
+
+template <class Half>
+HWY_INLINE Floats load_floats(FloatTag d, const Half* from) {
+  return hn::PromoteTo(d, hn::LoadU(hn::Rebind<Half, FloatTag>(), from));
 }
 
 template <class Half>
@@ -40,7 +53,7 @@ HWY_INLINE void load_halves(const Half* HWY_RESTRICT from, size_t n, float* HWY_
   const hn::Rebind<Half, FloatTag> dh;
   size_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    hn::StoreU(hn::PromoteTo(d, hn::LoadU(dh, from + i)), d, to + i);
+    hn::StoreU(load_floats(d, from + i), d, to + i);
   }
   if (i < n) {
     HWY_ALIGN Half rest[kLanes] = {};
@@ -79,32 +92,25 @@ HWY_INLINE void load_rows(cache::RowType type, const std::byte* rows, int n_rows
 // ascending d, from +0. Then q_j = (p_j + p_j+8) + (p_j+16 + p_j+24) for j < 8, and
 // ((q0 + q1) + (q2 + q3)) + ((q4 + q5) + (q6 + q7)).
 //
-// This computes the eight q_j of a · b, both [n], n a multiple of 32.
-template <size_t kSize>
-HWY_INLINE void dot_eighths(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, size_t n,
-                            float* HWY_RESTRICT eighths) {
+// Eighths are the eight q_j. This folds the chains of one row, or of two where a vector has room for both: p [rows, parts],
+// part i holding chains i * kLanes …; eighths [rows, 8].
+template <size_t kRows, size_t kParts>
+HWY_INLINE void fold_to_eighths(const Floats (&p)[kRows][kParts], float* HWY_RESTRICT eighths) {
   const FloatTag d;
-  constexpr size_t kAccumulators = kChains / kSize;
-  Floats p[kAccumulators];
-  for (size_t i = 0; i < kAccumulators; ++i) {
-    p[i] = hn::Zero(d);
-  }
-  for (size_t at = 0; at < n; at += kChains) {
-    for (size_t i = 0; i < kAccumulators; ++i) {
-      p[i] = hn::MulAdd(hn::LoadU(d, a + at + i * kSize), hn::LoadU(d, b + at + i * kSize), p[i]);
-    }
-  }
-  if constexpr (kSize == 16) {
-    const hn::Half<FloatTag> d8;
-    const auto first = hn::Add(hn::LowerHalf(d8, p[0]), hn::UpperHalf(d8, p[0]));
-    const auto second = hn::Add(hn::LowerHalf(d8, p[1]), hn::UpperHalf(d8, p[1]));
-    hn::StoreU(hn::Add(first, second), d8, eighths);
-  } else if constexpr (kSize == 8) {
-    hn::StoreU(hn::Add(hn::Add(p[0], p[1]), hn::Add(p[2], p[3])), d, eighths);
+  if constexpr (kLanes == 16) {
+    static_assert(kRows == 2 && kParts == 2);
+    const Floats first = hn::Add(hn::ConcatLowerLower(d, p[1][0], p[0][0]),
+                                 hn::ConcatUpperUpper(d, p[1][0], p[0][0]));
+    const Floats second = hn::Add(hn::ConcatLowerLower(d, p[1][1], p[0][1]),
+                                  hn::ConcatUpperUpper(d, p[1][1], p[0][1]));
+    hn::StoreU(hn::Add(first, second), d, eighths);
+  } else if constexpr (kLanes == 8) {
+    static_assert(kRows == 1 && kParts == 4);
+    hn::StoreU(hn::Add(hn::Add(p[0][0], p[0][1]), hn::Add(p[0][2], p[0][3])), d, eighths);
   } else {
-    static_assert(kSize == 4, "vectors of 4, 8 or 16 floats");
-    hn::StoreU(hn::Add(hn::Add(p[0], p[2]), hn::Add(p[4], p[6])), d, eighths);
-    hn::StoreU(hn::Add(hn::Add(p[1], p[3]), hn::Add(p[5], p[7])), d, eighths + 4);
+    static_assert(kLanes == 4 && kRows == 1 && kParts == 8);
+    hn::StoreU(hn::Add(hn::Add(p[0][0], p[0][2]), hn::Add(p[0][4], p[0][6])), d, eighths);
+    hn::StoreU(hn::Add(hn::Add(p[0][1], p[0][3]), hn::Add(p[0][5], p[0][7])), d, eighths + 4);
   }
 }
 
@@ -112,28 +118,23 @@ HWY_INLINE float sum_eighths(const float* q) {
   return ((q[0] + q[1]) + (q[2] + q[3])) + ((q[4] + q[5]) + (q[6] + q[7]));
 }
 
-// sum_eighths of eight rows at once: eighths [8, 8] -> sums [8].
-HWY_INLINE void sum_eighths_of_8(const float* HWY_RESTRICT eighths, float* HWY_RESTRICT sums) {
-#if HWY_MAX_BYTES >= 32
-  const hn::CappedTag<float, 8> d8;
-  const auto pairs = [&d8](auto low, auto high) HWY_ATTR {
-    return hn::Add(hn::ConcatEven(d8, high, low), hn::ConcatOdd(d8, high, low));
-  };
-  const auto load = [&](size_t row) HWY_ATTR { return hn::LoadU(d8, eighths + row * 8); };
-  const auto first = pairs(pairs(load(0), load(1)), pairs(load(2), load(3)));
-  const auto second = pairs(pairs(load(4), load(5)), pairs(load(6), load(7)));
-  hn::StoreU(pairs(first, second), d8, sums);
-#else
-  for (size_t row = 0; row < 8; ++row) {
-    sums[row] = sum_eighths(eighths + row * 8);
+// The dot products of max(kLanes, 8) rows, times `scale`: eighths [rows, 8] -> sums [rows].
+HWY_INLINE void sum_eighths_of_rows(const float* HWY_RESTRICT eighths, float scale,
+                                    float* HWY_RESTRICT sums) {
+  if constexpr (kLanes >= 8) {
+    const FloatTag d;
+    const auto pairs = [&d](Floats low, Floats high) HWY_ATTR {
+      return hn::Add(hn::ConcatEven(d, high, low), hn::ConcatOdd(d, high, low));
+    };
+    const auto load = [&](size_t i) HWY_ATTR { return hn::Load(d, eighths + i * kLanes); };
+    const Floats first = pairs(pairs(load(0), load(1)), pairs(load(2), load(3)));
+    const Floats second = pairs(pairs(load(4), load(5)), pairs(load(6), load(7)));
+    hn::StoreU(hn::Mul(pairs(first, second), hn::Set(d, scale)), d, sums);
+  } else {
+    for (size_t row = 0; row < 8; ++row) {
+      sums[row] = sum_eighths(eighths + row * 8) * scale;
+    }
   }
-#endif
-}
-
-HWY_INLINE float row_dot(const float* a, const float* b, size_t n) {
-  float eighths[8];
-  dot_eighths<kLanes>(a, b, n, eighths);
-  return sum_eighths(eighths);
 }
 
 // Below this a weight counts as zero; the exponential stays clear of subnormal numbers.
