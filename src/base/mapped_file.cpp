@@ -7,43 +7,12 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <iostream>
-#include <iterator>
-#include <sstream>
 
 #include "base/error.h"
+#include "base/files.h"
 
 namespace winnow {
 namespace {
-
-// Throws what is wrong with a path that cannot be read as a file.
-[[noreturn]] void throw_errno(const std::string& path, const char* action) {
-  const int code = errno;
-  const std::string message =
-      std::string("cannot ") + action + " '" + path + "': " + std::strerror(code);
-  throw Error(code == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, message);
-}
-
-[[noreturn]] void throw_unwritable(const std::string& path, const std::string& reason) {
-  throw Error(ErrorCode::kIo, "cannot write '" + path + "': " + reason);
-}
-
-// True for what exists and is not a file. Throws io for a directory.
-bool is_device(const std::string& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) {
-    return false;
-  }
-  if (S_ISDIR(status.st_mode)) {
-    throw_unwritable(path, "it is a directory");
-  }
-  return !S_ISREG(status.st_mode);
-}
-
-std::string temporary_beside(const std::string& path) {
-  return path + ".part" + std::to_string(::getpid());
-}
 
 class Descriptor {
  public:
@@ -91,52 +60,6 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
 MappedFile::~MappedFile() {
   if (data_ != nullptr) {
     ::munmap(const_cast<std::byte*>(data_), size_);
-  }
-}
-
-std::string read_text_file(const std::string& path) {
-  std::ostringstream text;
-  if (path == "-") {
-    text << std::cin.rdbuf();
-    return text.str();
-  }
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) {
-    throw_errno(path, "open");
-  }
-  if (S_ISDIR(status.st_mode)) {
-    throw Error(ErrorCode::kIo, "'" + path + "' is a directory; a file is needed");
-  }
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    throw_errno(path, "open");
-  }
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-void check_writable(const std::string& path) {
-  if (is_device(path)) {
-    return;  // opening a pipe would wait for its reader
-  }
-  const std::string temporary = temporary_beside(path);
-  if (!std::ofstream(temporary, std::ios::binary)) {
-    throw_unwritable(path, std::strerror(errno));
-  }
-  ::unlink(temporary.c_str());
-}
-
-void write_file_atomically(const std::string& path, const std::string& content) {
-  const bool is_replaced = !is_device(path);
-  const std::string target = is_replaced ? temporary_beside(path) : path;
-  std::ofstream file(target, std::ios::binary | std::ios::trunc);
-  file.write(content.data(), static_cast<std::streamsize>(content.size()));
-  file.close();
-  if (!file || (is_replaced && std::rename(target.c_str(), path.c_str()) != 0)) {
-    const std::string reason = std::strerror(errno);
-    if (is_replaced) {
-      ::unlink(target.c_str());
-    }
-    throw_unwritable(path, reason);
   }
 }
 

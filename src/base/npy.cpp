@@ -1,7 +1,7 @@
 #include "base/npy.h"
 
 #include "base/error.h"
-#include "base/mapped_file.h"
+#include "base/files.h"
 
 namespace winnow {
 

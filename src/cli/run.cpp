@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/log.h"
-#include "base/mapped_file.h"
 #include "base/npy.h"
 #include "cli/output.h"
 #include "cli/progress.h"

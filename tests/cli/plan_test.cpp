@@ -7,7 +7,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "base/mapped_file.h"
+#include "base/files.h"
 #include "cli/winnow_program.h"
 
 namespace winnow::test {

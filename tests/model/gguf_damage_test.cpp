@@ -8,8 +8,8 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/log.h"
-#include "base/mapped_file.h"
 #include "model/model.h"
 #include "support/ggml_attention.h"
 #include "support/gguf_damage.h"

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "base/mapped_file.h"
+#include "base/files.h"
 #include "model/expect_error.h"
 #include "support/gguf_damage.h"
 

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "base/mapped_file.h"
+#include "base/files.h"
 #include "ggml-cpp.h"
 #include "model/expect_error.h"
 #include "support/ggml_attention.h"

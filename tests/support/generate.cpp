@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <random>
 
-#include "base/mapped_file.h"
+#include "base/files.h"
 
 namespace winnow::test {
 

@@ -1,0 +1,96 @@
+#include "base/files.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+
+#include "base/error.h"
+
+namespace winnow {
+namespace {
+
+[[noreturn]] void throw_unwritable(const std::string& path, const std::string& reason) {
+  throw Error(ErrorCode::kIo, "cannot write '" + path + "': " + reason);
+}
+
+// True for what exists and is not a file. Throws io for a directory.
+bool is_device(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) {
+    return false;
+  }
+  if (S_ISDIR(status.st_mode)) {
+    throw_unwritable(path, "it is a directory");
+  }
+  return !S_ISREG(status.st_mode);
+}
+
+std::string temporary_beside(const std::string& path) {
+  return path + ".part" + std::to_string(::getpid());
+}
+
+}  // namespace
+
+void throw_errno(const std::string& path, const char* action) {
+  const int code = errno;
+  const std::string message =
+      std::string("cannot ") + action + " '" + path + "': " + std::strerror(code);
+  throw Error(code == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, message);
+}
+
+std::string read_text_file(const std::string& path) {
+  if (path == "-") {
+    return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+  }
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) {
+    throw_errno(path, "open");
+  }
+  if (S_ISDIR(status.st_mode)) {
+    throw Error(ErrorCode::kIo, "'" + path + "' is a directory; a file is needed");
+  }
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    throw_errno(path, "open");
+  }
+  try {
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  } catch (
+      const std::ios_base::failure&) {  // thrown past the stream's state, and no lack of memory
+    throw_errno(path, "read");
+  }
+}
+
+void check_writable(const std::string& path) {
+  if (is_device(path)) {
+    return;  // opening a pipe would wait for its reader
+  }
+  const std::string temporary = temporary_beside(path);
+  if (!std::ofstream(temporary, std::ios::binary)) {
+    throw_unwritable(path, std::strerror(errno));
+  }
+  ::unlink(temporary.c_str());
+}
+
+void write_file_atomically(const std::string& path, const std::string& content) {
+  const bool is_replaced = !is_device(path);
+  const std::string target = is_replaced ? temporary_beside(path) : path;
+  std::ofstream file(target, std::ios::binary | std::ios::trunc);
+  file.write(content.data(), static_cast<std::streamsize>(content.size()));
+  file.close();
+  if (!file || (is_replaced && std::rename(target.c_str(), path.c_str()) != 0)) {
+    const std::string reason = std::strerror(errno);
+    if (is_replaced) {
+      ::unlink(target.c_str());
+    }
+    throw_unwritable(path, reason);
+  }
+}
+
+}  // namespace winnow
