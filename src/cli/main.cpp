@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/nearest_name.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
-#include "policy/nearest_name.h"
 
 namespace winnow::cli {
 namespace {
@@ -37,7 +37,7 @@ std::string unknown_option(const CLI::App& parser, const std::string& given) {
   const std::vector<std::string_view> views(names.begin(), names.end());
   const std::string name = given.substr(0, given.find('='));
   // One letter is near every other one-letter option, so only words have neighbours.
-  const std::string_view nearest = name.size() > 2 ? policy::nearest_name(name, views) : "";
+  const std::string_view nearest = name.size() > 2 ? nearest_name(name, views) : "";
   return "unknown option '" + name + "'" +
          (nearest.empty() ? "" : " (did you mean '" + std::string(nearest) + "'?)");
 }
@@ -56,7 +56,7 @@ std::string usage_problem(const CLI::App& app, const CLI::ParseError& error,
     return word.size() > 1 && word.front() == '-';
   };
   if (chosen.empty() && !unknown.empty() && !is_option(unknown.front())) {
-    return policy::unknown_name("verb", unknown.front(), verbs);
+    return unknown_name("verb", unknown.front(), verbs);
   }
   const auto option = std::find_if(unknown.begin(), unknown.end(), is_option);
   if (option != unknown.end()) {

@@ -13,13 +13,13 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/npy.h"
+#include "base/text.h"
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/run_report.h"
 #include "cli/verbs.h"
 #include "engine/session.h"
 #include "policy/spec.h"
-#include "policy/text.h"
 
 namespace winnow::cli {
 namespace {
@@ -85,8 +85,8 @@ policy::Policy choose_policy(const RunFlags& flags) {
     // The field's toolkit counts what is removed. Rounded, since 1 - 0.9 is 0.09999999999999998 in binary.
     const double percent = std::round((1 - flags.compression_ratio) * 1e11) / 1e9;
     budget = policy::Budget{.unit = policy::Budget::Unit::kPercent, .amount = percent}.to_string();
-    log_info("--compression-ratio " + policy::number_text(flags.compression_ratio) +
-             " is --budget " + budget);
+    log_info("--compression-ratio " + number_text(flags.compression_ratio) + " is --budget " +
+             budget);
   }
   const std::string spec = !flags.policy.empty() ? flags.policy : budget.empty() ? "full" : "knorm";
   for (const policy::GivenOption& option : policy::parse_spec(spec).options) {

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "policy/text.h"
+#include "base/text.h"
 
 namespace winnow::policy {
 namespace {

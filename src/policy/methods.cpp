@@ -3,7 +3,7 @@
 #include <iterator>
 
 #include "base/error.h"
-#include "policy/nearest_name.h"
+#include "base/nearest_name.h"
 
 namespace winnow::policy {
 

@@ -4,8 +4,8 @@
 #include <charconv>
 
 #include "base/error.h"
-#include "policy/nearest_name.h"
-#include "policy/text.h"
+#include "base/nearest_name.h"
+#include "base/text.h"
 
 namespace winnow::policy {
 namespace {

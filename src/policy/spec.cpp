@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "policy/text.h"
+#include "base/text.h"
 
 namespace winnow::policy {
 namespace {

@@ -7,7 +7,6 @@
 #include <random>
 
 #include "policy/methods.h"
-#include "policy/nearest_name.h"
 #include "policy/policy.h"
 #include "policy/thrown_message.h"
 
@@ -243,14 +242,6 @@ TEST(Options, FloatsAndSwitchesThatAreNotAllowedLeaveTheDefault) {
     EXPECT_THAT(reader.problems(), ElementsAre(AllOf(HasSubstr("share="), HasSubstr("0 to 1")),
                                                HasSubstr("is_on=yes")));
   }
-}
-
-TEST(NearestName, PrefersTheSmallestDistanceAndGivesUpOnOtherWords) {
-  constexpr std::string_view kNames[] = {"budget", "n_recent", "n_sink"};
-  EXPECT_EQ(nearest_name("n_sinks", kNames), "n_sink");
-  EXPECT_EQ(nearest_name("recent", kNames), "n_recent");
-  EXPECT_EQ(nearest_name("", kNames), "");
-  EXPECT_EQ(nearest_name("temperature", kNames), "");
 }
 
 }  // namespace

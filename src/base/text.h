@@ -1,10 +1,10 @@
-// Small helpers for spelling and reading the parts of a spec.
+// Reading and spelling the words and numbers that users write.
 #pragma once
 
 #include <string>
 #include <string_view>
 
-namespace winnow::policy {
+namespace winnow {
 
 std::string_view trim(std::string_view text);
 
@@ -12,4 +12,4 @@ std::string_view trim(std::string_view text);
 std::string number_text(double value);
 std::string number_text(float value);
 
-}  // namespace winnow::policy
+}  // namespace winnow

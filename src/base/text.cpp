@@ -1,11 +1,11 @@
-#include "policy/text.h"
+#include "base/text.h"
 
 #include <array>
 #include <charconv>
 
 #include "base/error.h"
 
-namespace winnow::policy {
+namespace winnow {
 namespace {
 
 template <typename Number>
@@ -35,4 +35,4 @@ std::string number_text(float value) {
   return fixed_text(value);
 }
 
-}  // namespace winnow::policy
+}  // namespace winnow

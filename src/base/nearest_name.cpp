@@ -1,11 +1,11 @@
-#include "policy/nearest_name.h"
+#include "base/nearest_name.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
 #include <vector>
 
-namespace winnow::policy {
+namespace winnow {
 namespace {
 
 // Levenshtein's distance: insertions, deletions and replacements, one row of the table at a time.
@@ -53,4 +53,4 @@ std::string unknown_name(std::string_view kind, std::string_view given,
   return text + ")";
 }
 
-}  // namespace winnow::policy
+}  // namespace winnow

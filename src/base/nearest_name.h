@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace winnow::policy {
+namespace winnow {
 
 // The name with the smallest edit distance; empty when none is close. The first of equals.
 std::string_view nearest_name(std::string_view given, std::span<const std::string_view> names);
@@ -14,4 +14,4 @@ std::string_view nearest_name(std::string_view given, std::span<const std::strin
 std::string unknown_name(std::string_view kind, std::string_view given,
                          std::span<const std::string_view> names);
 
-}  // namespace winnow::policy
+}  // namespace winnow
