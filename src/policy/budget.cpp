@@ -147,10 +147,11 @@ std::string protection_problem(int budget_rows, int n_sink, int n_recent) {
 }
 
 int resolve_budget(const Budget& budget, const BudgetContext& context) {
-  double rows = kMaxBudgetRows;
+  WINNOW_CHECK(budget.unit != Budget::Unit::kUnlimited);
+  double rows = 0;
   switch (budget.unit) {
     case Budget::Unit::kUnlimited:
-      return kMaxBudgetRows;
+      break;
     case Budget::Unit::kRows:
       rows = budget.amount;
       break;

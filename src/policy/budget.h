@@ -10,10 +10,14 @@ namespace winnow::policy {
 inline constexpr int kMaxBudgetRows = 1 << 30;
 
 struct Budget {
-  enum class Unit { kUnlimited, kRows, kPercent, kBytes };
+  enum class Unit {
+    kUnlimited,  // none was given
+    kRows,       // per KV head, on average
+    kPercent,    // of the document's rows
+    kBytes,      // of all rows together
+  };
   Unit unit = Unit::kUnlimited;
-  double amount =
-      0;  // rows per KV head on average, percent of the document's rows, or bytes of all rows
+  double amount = 0;
 
   // The shortest spelling, which parses to the same budget: "1.5MiB"; "unlimited" for no budget.
   std::string to_string() const;
@@ -32,8 +36,8 @@ struct BudgetContext {
   int n_recent = -1;  // -1: default_n_recent()
 };
 
-// Rows per KV head. A percentage rounds up, and up to n_sink + n_recent + 1. Throws invalid_argument when bytes
-// come to no row, or n_sink + n_recent leave nothing to choose (all numbers in the message).
+// Rows per KV head of a budget that was given. A percentage rounds up, and up to n_sink + n_recent + 1. Throws
+// invalid_argument when bytes come to no row, or n_sink + n_recent leave nothing to choose (all numbers in the message).
 int resolve_budget(const Budget& budget, const BudgetContext& context);
 
 // winnow's default recent window for a budget of so many rows: a quarter of it.

@@ -78,6 +78,7 @@ std::vector<int> visible_slots(const cache::HeadRows& rows) {
   return slots;
 }
 
+// One KV head of one of the layers that are cut together.
 struct HeadOfLayer {
   const LayerView* layer;
   int kv_head;
@@ -197,11 +198,10 @@ KeptSlots Policy::choose(std::span<const LayerView> layers, kernels::ParallelFor
   }
   const int n_heads = static_cast<int>(heads.size());
   const std::vector<int> n_keep = allocate_uniform(n_heads, budget_rows());  // [n_heads]
-  bool is_over = false;
-  for (size_t i = 0; i < heads.size(); ++i) {
-    is_over = is_over || std::ssize(heads[i].visible) > n_keep[i];
-  }
-  if (!is_over) {
+  const bool all_have_room =
+      std::equal(heads.begin(), heads.end(), n_keep.begin(),
+                 [](const HeadOfLayer& head, int n) { return std::ssize(head.visible) <= n; });
+  if (all_have_room) {
     return {};
   }
 

@@ -50,8 +50,8 @@ struct PresetOptions {
 // PresetOptions and PolicyOptions.
 std::vector<OptionDescription> describe_policy_options();
 
-using KeptSlots =
-    std::vector<std::vector<int>>;  // [n_layers * n_kv_heads, n_kept*], ascending slots
+// [n_layers * n_kv_heads, n_kept*], ascending slots
+using KeptSlots = std::vector<std::vector<int>>;
 
 class Policy {
  public:

@@ -13,11 +13,6 @@ namespace winnow::policy {
 namespace {
 
 using Slots = std::vector<int>;
-using SlotsPerHead = KeptSlots;
-
-SlotsPerHead choose(const Policy& policy, const TinyLayer& layer) {
-  return layer.kept_by(policy);
-}
 
 std::vector<const Method*> evicting_methods() {
   std::vector<const Method*> methods;
@@ -36,15 +31,15 @@ Policy policy_of(const Method& method, const std::string& options) {
 TEST(Policy, ABudgetThatCoversTheRowsLeavesEverything) {
   const TinyLayer layer({TinyHead::with_norms({3, 1, 2}), TinyHead::with_norms({1, 2})});
   for (const Method* method : evicting_methods()) {
-    EXPECT_EQ(choose(policy_of(*method, "budget=3,n_sink=0"), layer), SlotsPerHead{});
+    EXPECT_EQ(layer.kept_by(policy_of(*method, "budget=3,n_sink=0")), KeptSlots{});
   }
-  EXPECT_EQ(choose(Policy::parse("full"), layer), SlotsPerHead{});
+  EXPECT_EQ(layer.kept_by(Policy::parse("full")), KeptSlots{});
 }
 
 TEST(Policy, HeadsThatHaveRoomKeepAllTheirRows) {
   const TinyLayer layer({TinyHead::with_norms({3, 1, 2, 4}), TinyHead::with_norms({1, 2})});
-  EXPECT_EQ(choose(Policy::parse("knorm:budget=3,n_sink=0,n_recent=0"), layer),
-            (SlotsPerHead{{0, 1, 2}, {0, 1}}));
+  EXPECT_EQ(layer.kept_by(Policy::parse("knorm:budget=3,n_sink=0,n_recent=0")),
+            (KeptSlots{{0, 1, 2}, {0, 1}}));
 }
 
 TEST(Policy, EveryHeadKeepsExactlyItsBudgetWithSinksAndRecentRows) {
@@ -58,7 +53,7 @@ TEST(Policy, EveryHeadKeepsExactlyItsBudgetWithSinksAndRecentRows) {
   }
   const TinyLayer layer(heads);
   for (const Method* method : evicting_methods()) {
-    const SlotsPerHead kept = choose(policy_of(*method, "budget=32,n_sink=4,n_recent=7"), layer);
+    const KeptSlots kept = layer.kept_by(policy_of(*method, "budget=32,n_sink=4,n_recent=7"));
     ASSERT_EQ(kept.size(), 3U);
     for (size_t head = 0; head < kept.size(); ++head) {
       const Slots& slots = kept[head];
@@ -76,17 +71,17 @@ TEST(Policy, EveryHeadKeepsExactlyItsBudgetWithSinksAndRecentRows) {
 TEST(Policy, SinksAreTruePositionsWhateverTheSlot) {
   TinyHead head = TinyHead::with_norms({9, 8, 1, 2, 3});
   head.positions = {1, 6, 7, 8, 9};  // position 0 is gone, position 1 is a sink
-  EXPECT_EQ(choose(Policy::parse("knorm:budget=3,n_sink=2,n_recent=0"), TinyLayer({head})),
-            (SlotsPerHead{{0, 2, 3}}));
+  EXPECT_EQ(TinyLayer({head}).kept_by(Policy::parse("knorm:budget=3,n_sink=2,n_recent=0")),
+            (KeptSlots{{0, 2, 3}}));
 }
 
 TEST(Policy, HiddenRowsCountAsEvicted) {
   TinyHead head = TinyHead::with_norms({5, 1, 4, 2, 3, 6});
   head.hidden = {0, 1, 0, 0, 1, 0};
-  EXPECT_EQ(choose(Policy::parse("knorm:budget=3,n_sink=0,n_recent=0"), TinyLayer({head})),
-            (SlotsPerHead{{0, 2, 3}}));
-  EXPECT_EQ(choose(Policy::parse("knorm:budget=4,n_sink=0,n_recent=0"), TinyLayer({head})),
-            SlotsPerHead{});
+  EXPECT_EQ(TinyLayer({head}).kept_by(Policy::parse("knorm:budget=3,n_sink=0,n_recent=0")),
+            (KeptSlots{{0, 2, 3}}));
+  EXPECT_EQ(TinyLayer({head}).kept_by(Policy::parse("knorm:budget=4,n_sink=0,n_recent=0")),
+            KeptSlots{});
 }
 
 TEST(Policy, InputsThatAreNotNeededChangeNothing) {
@@ -96,10 +91,10 @@ TEST(Policy, InputsThatAreNotNeededChangeNothing) {
   without_norms.norms.clear();
   for (const Method* method : evicting_methods()) {
     const Policy policy = policy_of(*method, "budget=4,n_sink=1,n_recent=1");
-    const SlotsPerHead expected = choose(policy, TinyLayer({TinyHead::with_norms(numbers)}));
+    const KeptSlots expected = TinyLayer({TinyHead::with_norms(numbers)}).kept_by(policy);
     if (!policy.needs().key_norms) {
-      EXPECT_EQ(choose(policy, TinyLayer({TinyHead::with_norms(nans)})), expected);
-      EXPECT_EQ(choose(policy, TinyLayer({without_norms})), expected);
+      EXPECT_EQ(TinyLayer({TinyHead::with_norms(nans)}).kept_by(policy), expected);
+      EXPECT_EQ(TinyLayer({without_norms}).kept_by(policy), expected);
     }
   }
 }
@@ -113,9 +108,9 @@ TEST(Policy, PermutingHeadsPermutesTheChoice) {
       continue;  // draws by the head's index
     }
     const Policy policy = policy_of(*method, "budget=4,n_sink=1,n_recent=1");
-    const SlotsPerHead kept = choose(policy, TinyLayer(heads));
-    EXPECT_EQ(choose(policy, TinyLayer({heads[2], heads[0], heads[1]})),
-              (SlotsPerHead{kept[2], kept[0], kept[1]}))
+    const KeptSlots kept = TinyLayer(heads).kept_by(policy);
+    EXPECT_EQ(TinyLayer({heads[2], heads[0], heads[1]}).kept_by(policy),
+              (KeptSlots{kept[2], kept[0], kept[1]}))
         << method->name;
   }
 }

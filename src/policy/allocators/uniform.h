@@ -5,7 +5,7 @@
 
 namespace winnow::policy {
 
-// Rows each head of a layer may keep [n_kv_heads]; their sum is n_kv_heads * budget_rows, without a remainder.
-std::vector<int> allocate_uniform(int n_kv_heads, int budget_rows);
+// Rows each of `n_heads` KV heads, of one layer or several, may keep [n_heads].
+std::vector<int> allocate_uniform(int n_heads, int budget_rows);
 
 }  // namespace winnow::policy
