@@ -8,24 +8,14 @@
 #include <filesystem>
 #include <span>
 
-#include "base/error.h"
 #include "base/mapped_file.h"
+#include "support/error_of.h"
 #include "support/tiny_model.h"
 
 namespace winnow {
 namespace {
 
-// The code of the error that `action` throws.
-template <typename Action>
-ErrorCode code_of(const Action& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return ErrorCode::kInternal;
-}
+using test::error_of;
 
 TEST(Files, WhatIsWrittenIsReadAndMapped) {
   const std::string content("a\0b\n", 4);
@@ -39,18 +29,18 @@ TEST(Files, WhatIsWrittenIsReadAndMapped) {
 }
 
 TEST(Files, SayWhyTheyCannotBeRead) {
-  EXPECT_EQ(code_of([] { read_text_file("/no/such/file"); }), ErrorCode::kNotFound);
-  EXPECT_EQ(code_of([] { read_text_file("/"); }), ErrorCode::kIo);
-  EXPECT_EQ(code_of([] { read_text_file("/proc/self/mem"); }), ErrorCode::kIo);  // opens, but fails
+  error_of(ErrorCode::kNotFound, [] { read_text_file("/no/such/file"); });
+  error_of(ErrorCode::kIo, [] { read_text_file("/"); });
+  error_of(ErrorCode::kIo, [] { read_text_file("/proc/self/mem"); });  // opens, but fails
 }
 
 TEST(Files, SayWhyTheyCannotBeMapped) {
   const std::string empty = test::temporary_path("empty");
   write_file_atomically(empty, "");
-  EXPECT_EQ(code_of([] { MappedFile("/no/such/file"); }), ErrorCode::kNotFound);
-  EXPECT_EQ(code_of([] { MappedFile("/"); }), ErrorCode::kIo);
-  EXPECT_EQ(code_of([] { MappedFile("/dev/null"); }), ErrorCode::kIo);
-  EXPECT_EQ(code_of([&] { MappedFile{empty}; }), ErrorCode::kBadData);
+  error_of(ErrorCode::kNotFound, [] { MappedFile("/no/such/file"); });
+  error_of(ErrorCode::kIo, [] { MappedFile("/"); });
+  error_of(ErrorCode::kIo, [] { MappedFile("/dev/null"); });
+  error_of(ErrorCode::kBadData, [&] { MappedFile{empty}; });
 }
 
 TEST(Files, AskingWhetherOneCanBeWrittenLeavesNothing) {
@@ -58,8 +48,8 @@ TEST(Files, AskingWhetherOneCanBeWrittenLeavesNothing) {
   std::filesystem::create_directory(folder);
   check_writable(folder / "file");
   EXPECT_TRUE(std::filesystem::is_empty(folder));
-  EXPECT_EQ(code_of([&] { check_writable(folder / "none" / "file"); }), ErrorCode::kIo);
-  EXPECT_EQ(code_of([&] { check_writable(folder); }), ErrorCode::kIo);
+  error_of(ErrorCode::kIo, [&] { check_writable(folder / "none" / "file"); });
+  error_of(ErrorCode::kIo, [&] { check_writable(folder); });
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/error.h"
+#include "support/error_of.h"
 #include "support/generate.h"
 #include "support/tiny_model.h"
 
@@ -18,22 +18,10 @@ using engine::FeedOptions;
 using engine::PrefillOrder;
 using engine::Sequence;
 using model::Model;
+using test::error_of;
 
 class EngineBorders : public ::testing::Test {
  protected:
-  // The message of the error that `action` throws, or "" and a failure.
-  template <typename Action>
-  static std::string error_of(ErrorCode code, const Action& action) {
-    try {
-      action();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), code) << error.what();
-      return error.what();
-    }
-    ADD_FAILURE() << "nothing was thrown";
-    return {};
-  }
-
   Model model_{test::write_tiny_model(), {}};
   Engine engine_{model_, {.n_threads = 2, .n_batch = 32}};
   std::vector<int32_t> tokens_ = test::random_tokens(100, model_.hyper().n_vocab);

@@ -6,22 +6,17 @@
 #include <functional>
 #include <string>
 
-#include "base/error.h"
 #include "gguf.h"
 #include "model/model.h"
+#include "support/error_of.h"
 #include "support/tiny_model.h"
 
 namespace winnow::test {
 
 inline void expect_load_error(const std::string& path, ErrorCode code, const std::string& text) {
-  try {
-    const model::Model loaded(path, {});
-    ADD_FAILURE() << "loaded; expected: " << text;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    EXPECT_NE(std::string(error.what()).find(text), std::string::npos)
-        << "message: " << error.what() << "\nexpected: " << text;
-  }
+  SCOPED_TRACE("expected: " + text);
+  const std::string message = error_of(code, [&] { const model::Model loaded(path, {}); });
+  EXPECT_NE(message.find(text), std::string::npos) << "message: " << message;
 }
 
 // A tiny model whose keys and tensors `edit` changes before it is written.

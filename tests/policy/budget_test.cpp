@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "policy/thrown_message.h"
+#include "support/error_of.h"
 
 namespace winnow::policy {
 namespace {
@@ -14,11 +14,12 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::string refusal(const std::string& text) {
-  return thrown_message([&] { parse_budget(text); });
+  return test::error_of(ErrorCode::kInvalidArgument, [&] { parse_budget(text); });
 }
 
 std::string refusal(const std::string& text, const BudgetContext& context) {
-  return thrown_message([&] { resolve_budget(parse_budget(text), context); });
+  return test::error_of(ErrorCode::kInvalidArgument,
+                        [&] { resolve_budget(parse_budget(text), context); });
 }
 
 int rows(const std::string& text, const BudgetContext& context) {

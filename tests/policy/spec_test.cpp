@@ -8,7 +8,7 @@
 
 #include "policy/methods.h"
 #include "policy/policy.h"
-#include "policy/thrown_message.h"
+#include "support/error_of.h"
 
 namespace winnow::policy {
 namespace {
@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 std::string refusal(const std::string& spec, const std::string& default_budget = {}) {
-  return thrown_message([&] { Policy::parse(spec, default_budget); });
+  return test::error_of(ErrorCode::kInvalidArgument, [&] { Policy::parse(spec, default_budget); });
 }
 
 std::string canonical(const std::string& spec, const std::string& default_budget = {}) {
@@ -164,7 +164,8 @@ TEST(PolicySpec, PercentAndBytesAreResolvedWithThePolicysOwnProtection) {
   EXPECT_EQ(policy.n_recent(), 30);
 
   Policy small = Policy::parse("knorm:budget=4KiB,n_recent=12");
-  EXPECT_THAT(thrown_message([&] { small.resolve({.row_bytes = 64, .n_heads = 4}); }),
+  EXPECT_THAT(test::error_of(ErrorCode::kInvalidArgument,
+                             [&] { small.resolve({.row_bytes = 64, .n_heads = 4}); }),
               AllOf(HasSubstr("n_sink 4"), HasSubstr("n_recent 12"), HasSubstr("16 rows")));
 }
 

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "policy/policy.h"
-#include "policy/thrown_message.h"
 #include "policy/tiny_layer.h"
+#include "support/error_of.h"
 
 namespace winnow::policy {
 namespace {
@@ -93,7 +93,8 @@ TEST(Knorm, KeepsWhatOtherImplementationsKeep) {
 }
 
 TEST(Knorm, GuardRefusesABudgetThatIsAllProtected) {
-  EXPECT_THAT(thrown_message([] { Policy::parse("knorm:budget=8,n_sink=4,n_recent=4"); }),
+  EXPECT_THAT(test::error_of(ErrorCode::kInvalidArgument,
+                             [] { Policy::parse("knorm:budget=8,n_sink=4,n_recent=4"); }),
               ::testing::HasSubstr("leave nothing to choose"));
 }
 
