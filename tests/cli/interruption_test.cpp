@@ -8,8 +8,6 @@
 namespace winnow::test {
 namespace {
 
-constexpr int kCancelled = 130;
-constexpr int kResourceExhausted = 6;
 constexpr size_t kMiB = size_t{1} << 20;
 
 // A prompt of many steps that takes much longer than a signal.
@@ -19,9 +17,7 @@ Args long_prompt() {
 
 TEST(Interrupt, DuringThePromptIsAnError) {
   for (const Args& order : {Args{}, {"--budget", "64"}}) {
-    Args args = long_prompt();
-    args.insert(args.end(), order.begin(), order.end());
-    Program program(WINNOW_PROGRAM, args, {});
+    Program program(WINNOW_PROGRAM, joined(long_prompt(), order), {});
     program.await_handler(SIGINT);
     program.send(SIGINT);
     expect_refused(program.wait(), kCancelled, {"cancelled while reading the prompt"});
@@ -46,9 +42,7 @@ TEST(Interrupt, DuringTheAnswerKeepsWhatIsThere) {
 }
 
 TEST(Interrupt, DuringTheAnswerGivesWholeJson) {
-  Args args = long_answer();
-  args.push_back("--json");
-  Program program(WINNOW_PROGRAM, args, {});
+  Program program(WINNOW_PROGRAM, joined(long_answer(), {"--json"}), {});
   program.await_handler(SIGINT);
   program.send(SIGINT);
   const Outcome outcome = program.wait();
@@ -73,7 +67,7 @@ TEST(Interrupt, TwiceEndsAtOnce) {
 TEST(ClosedPipe, EndsTheProgram) {
   const Outcome outcome = run_winnow(long_answer(), ProgramOptions{.is_output_closed = true});
   EXPECT_EQ(outcome.out, "");
-  EXPECT_TRUE(outcome.signal == SIGPIPE || outcome.status == 7)
+  EXPECT_TRUE(outcome.signal == SIGPIPE || outcome.status == kIo)
       << outcome.status << " " << outcome.signal << " " << outcome.err;
 }
 

@@ -45,12 +45,8 @@ void expect_near(const json& planned, const json& actual, const char* what) {
 
 // `prompt` holds -f and -p.
 void expect_plan_holds(const Args& prompt, const Args& flags) {
-  Args args = prompt;
-  args.insert(args.end(), {"-n", "80"});
-  args.insert(args.end(), flags.begin(), flags.end());
-  Args dry = args;
-  dry.push_back("--dry-run");
-  const json plan = tiny_json(dry);
+  const Args args = joined(joined(prompt, {"-n", "80"}), flags);
+  const json plan = tiny_json(joined(args, {"--dry-run"}));
   const json report = tiny_json(args);
   EXPECT_EQ(plan["policy"], report["policy"]);
   EXPECT_EQ(plan["prefill"], report["prefill"]);
@@ -73,8 +69,8 @@ TEST_P(Plan, HoldsForAShortDocument) {
 }
 
 TEST_P(Plan, TextSaysTheSame) {
-  Args args{"-f", document(500), "-p", "Why?", "-n", "80", "--dry-run"};
-  args.insert(args.end(), GetParam().args.begin(), GetParam().args.end());
+  const Args args =
+      joined({"-f", document(500), "-p", "Why?", "-n", "80", "--dry-run"}, GetParam().args);
   const json plan = tiny_json(args);
   const Outcome text = run_winnow(tiny_run(args));
   EXPECT_EQ(text.status, 0);
@@ -182,10 +178,10 @@ Npy read_npy(const std::string& path) {
 
 TEST(DumpLogits, AreThoseTokensWereChosenFrom) {
   const std::string path = temporary_path("logits.npy");
-  const Args rest{"-q", "--temp", "0", "--ignore-eos"};
-  Args args = tiny_run({"--ids", "10,20,30", "-n", "6", "--dump-logits", path});
-  args.insert(args.end(), rest.begin(), rest.end());
-  const std::string answer = run_winnow(args).out;
+  const auto answer_to = [](const Args& args) {
+    return run_winnow(joined(tiny_run(args), {"-q", "--temp", "0", "--ignore-eos"})).out;
+  };
+  const std::string answer = answer_to({"--ids", "10,20,30", "-n", "6", "--dump-logits", path});
   const Npy npy = read_npy(path);
   ASSERT_EQ(npy.n_rows, 6U);
   ASSERT_EQ(npy.n_columns, 289U);
@@ -193,10 +189,8 @@ TEST(DumpLogits, AreThoseTokensWereChosenFrom) {
                           [](float value) { return std::isfinite(value); }));
   // The likeliest token of the first row, given as part of the prompt, leaves the rest of the answer.
   const auto best = std::max_element(npy.values.begin(), npy.values.begin() + 289);
-  Args shorter =
-      tiny_run({"--ids", "10,20,30," + std::to_string(best - npy.values.begin()), "-n", "5"});
-  shorter.insert(shorter.end(), rest.begin(), rest.end());
-  const std::string end = run_winnow(shorter).out;
+  const std::string end =
+      answer_to({"--ids", "10,20,30," + std::to_string(best - npy.values.begin()), "-n", "5"});
   EXPECT_GT(end.size(), 3U);
   EXPECT_TRUE(answer.ends_with(end));
 }

@@ -20,9 +20,7 @@ TEST(RealModel, AnswersAndStops) {
   const Outcome text = run_winnow(args, kText);
   EXPECT_EQ(text.status, 0) << text.err;
   EXPECT_NE(text.out.find("4711"), std::string::npos) << text.out;
-  Args json_args = args;
-  json_args.push_back("--json");
-  const json report = json_of(json_args, kText);
+  const json report = json_of(joined(args, {"--json"}), kText);
   EXPECT_EQ(report["answer"].get<std::string>() + "\n", text.out);
   EXPECT_EQ(report["stop"], "end-of-text");
 }
@@ -31,9 +29,7 @@ TEST(RealModel, PlanHolds) {
   WINNOW_FIND_MODEL(path, kSmolLm2);
   const Args args{"run", "-m", path,       "-t", "1",      "-f", "-",      "-p",          "Why?",
                   "-n",  "4",  "--budget", "20", "--temp", "0",  "--json", "--ignore-eos"};
-  Args dry = args;
-  dry.push_back("--dry-run");
-  const json plan = json_of(dry, kText);
+  const json plan = json_of(joined(args, {"--dry-run"}), kText);
   const json report = json_of(args, kText);
   EXPECT_EQ(report["kept_rows"]["min"], 20);
   EXPECT_EQ(report["kept_rows"]["max"], 20);

@@ -10,13 +10,6 @@
 namespace winnow::test {
 namespace {
 
-constexpr int kInvalidArgument = 2;
-constexpr int kNotFound = 3;
-constexpr int kUnsupported = 4;
-constexpr int kBadData = 5;
-constexpr int kResourceExhausted = 6;
-constexpr int kIo = 7;
-
 void expect_run_refused(const Args& args, int status, const std::vector<std::string>& parts,
                         const std::string& input = "") {
   expect_refused(run_winnow(tiny_run(args), input), status, parts);
@@ -55,9 +48,8 @@ TEST(RefusedPrompt, EmptyQuestionBesideADocument) {
 TEST(RefusedPrompt, BeyondTheContextUnlessPermitted) {
   const Args args{"-f", document(1500), "--no-chat", "-n", "1", "-c", "100"};
   const Outcome refused = run_winnow(tiny_run(args));
-  Args permitted = args;
-  permitted.insert(permitted.end(), {"--allow-beyond-context", "--json"});
-  const int n_prompt = json_of(tiny_run(permitted))["n_prompt"];
+  const int n_prompt =
+      json_of(tiny_run(joined(args, {"--allow-beyond-context", "--json"})))["n_prompt"];
   expect_refused(
       refused, kInvalidArgument,
       {std::to_string(n_prompt) + " tokens", "the context 100", "--allow-beyond-context"});
@@ -133,11 +125,6 @@ TEST(RefusedIds, BesideAChatTemplate) {
                      {"--ids", "--chat-template"});
 }
 
-TEST(RefusedBudget, GivenTwice) {
-  expect_run_refused({"-p", "x", "--policy", "knorm:budget=64", "--budget", "32"}, kInvalidArgument,
-                     {"budget=64", "32"});
-}
-
 TEST(RefusedIds, MissingFile) {
   expect_run_refused({"--ids", "@/no/such/ids"}, kNotFound, {"'/no/such/ids'"});
 }
@@ -204,6 +191,11 @@ TEST(RefusedBudget, UnknownPolicy) {
 TEST(RefusedBudget, UnknownPolicyOption) {
   expect_run_refused({"-p", "hello", "--policy", "knorm:budget=20,n_snik=4"}, kInvalidArgument,
                      {"'n_snik'", "did you mean 'n_sink'"});
+}
+
+TEST(RefusedBudget, GivenTwice) {
+  expect_run_refused({"-p", "x", "--policy", "knorm:budget=64", "--budget", "32"}, kInvalidArgument,
+                     {"budget=64", "32"});
 }
 
 TEST(RefusedBudget, RatioOutOfRange) {

@@ -141,13 +141,9 @@ TEST(Report, BudgetInPercentIsOfTheDocumentAndRoundsUp) {
 
 TEST(Report, CompressionRatioIsTheFractionRemoved) {
   const Args args = {"-f", document(100), "-n", "4"};
-  Args ratio = args;
-  ratio.insert(ratio.end(), {"--compression-ratio", "0.9"});
-  Args budget = args;
-  budget.insert(budget.end(), {"--budget", "10%"});
-  const json report = tiny_json(ratio);
+  const json report = tiny_json(joined(args, {"--compression-ratio", "0.9"}));
   EXPECT_EQ(report["policy"], "knorm:budget=10%");
-  EXPECT_EQ(report["kept_rows"], tiny_json(budget)["kept_rows"]);
+  EXPECT_EQ(report["kept_rows"], tiny_json(joined(args, {"--budget", "10%"}))["kept_rows"]);
 }
 
 TEST(Report, BudgetInBytesIsDividedByAllHeads) {
@@ -219,9 +215,8 @@ TEST(Report, TheContextEndsAnAnswer) {
 }
 
 std::string answer_of(const Args& args) {
-  Args all{"run", "-m", tiny_model(), "-p", "hello", "-n", "40", "--ignore-eos", "-q"};
-  all.insert(all.end(), args.begin(), args.end());
-  const Outcome outcome = run_winnow(all);
+  const Outcome outcome = run_winnow(
+      joined({"run", "-m", tiny_model(), "-p", "hello", "-n", "40", "--ignore-eos", "-q"}, args));
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   return outcome.out;
 }
@@ -241,17 +236,14 @@ TEST(Answer, IsTheSameForAnyNumberOfThreads) {
 TEST(Answer, ARandomSeedIsReportedAndRepeatsTheAnswer) {
   const Args args = tiny_run({"-p", "hello", "-n", "40", "--ignore-eos", "--json"});
   const json first = json_of(args);
-  Args again = args;
-  again.insert(again.end(), {"--seed", std::to_string(first["seed"].get<uint32_t>())});
-  EXPECT_EQ(json_of(again)["answer"], first["answer"]);
+  const std::string seed = std::to_string(first["seed"].get<uint32_t>());
+  EXPECT_EQ(json_of(joined(args, {"--seed", seed}))["answer"], first["answer"]);
 }
 
 TEST(Answer, IsAloneOnStandardOutput) {
   const Args args = tiny_run({"-p", "hello", "-n", "10", "--ignore-eos", "--temp", "0"});
   const Outcome loud = run_winnow(args);
-  Args quiet_args = args;
-  quiet_args.push_back("-q");
-  const Outcome quiet = run_winnow(quiet_args);
+  const Outcome quiet = run_winnow(joined(args, {"-q"}));
   EXPECT_EQ(loud.out, quiet.out);
   ASSERT_GT(loud.out.size(), 2U);
   EXPECT_EQ(loud.out.back(), '\n');
@@ -268,12 +260,8 @@ TEST(Answer, IsAloneOnStandardOutput) {
 TEST(Document, ComesFromStandardInput) {
   const std::string text = words(50);
   const Args rest = {"-n", "8", "--json", "--temp", "0", "--ignore-eos"};
-  Args from_file = tiny_run({"-f", write_text("same.txt", text)});
-  Args from_input = tiny_run({"-f", "-"});
-  from_file.insert(from_file.end(), rest.begin(), rest.end());
-  from_input.insert(from_input.end(), rest.begin(), rest.end());
-  const json file = json_of(from_file);
-  const json input = json_of(from_input, text);
+  const json file = json_of(joined(tiny_run({"-f", write_text("same.txt", text)}), rest));
+  const json input = json_of(joined(tiny_run({"-f", "-"}), rest), text);
   EXPECT_EQ(input["answer"], file["answer"]);
   EXPECT_EQ(input["n_document"], file["n_document"]);
 }

@@ -5,17 +5,13 @@
 namespace winnow::test {
 namespace {
 
-constexpr int kInvalidArgument = 2;
-
 void expect_usage_error(const Args& args, const std::vector<std::string>& parts) {
   expect_refused(run_winnow(args), kInvalidArgument, parts);
 }
 
 // Refused on top of a prompt that would be fine.
 void expect_bad_flags(const Args& flags, const std::vector<std::string>& parts) {
-  Args args = tiny_run({"-p", "hello"});
-  args.insert(args.end(), flags.begin(), flags.end());
-  expect_usage_error(args, parts);
+  expect_usage_error(joined(tiny_run({"-p", "hello"}), flags), parts);
 }
 
 TEST(Usage, NeedsAVerb) {

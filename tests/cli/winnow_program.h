@@ -16,6 +16,21 @@ namespace winnow::test {
 
 using Args = std::vector<std::string>;
 
+// Both, one after the other.
+inline Args joined(Args args, const Args& more) {
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+// Exit statuses that users may count on (docs/cli.md).
+inline constexpr int kInvalidArgument = 2;
+inline constexpr int kNotFound = 3;
+inline constexpr int kUnsupported = 4;
+inline constexpr int kBadData = 5;
+inline constexpr int kResourceExhausted = 6;
+inline constexpr int kIo = 7;
+inline constexpr int kCancelled = 130;
+
 inline Outcome run_winnow(const Args& args, const ProgramOptions& options = {}) {
   return Program(WINNOW_PROGRAM, args, options).wait();
 }
@@ -32,9 +47,7 @@ inline const std::string& tiny_model() {
 
 // `run -m tiny -t 1` and what is given. One thread, since other tests may use the cores.
 inline Args tiny_run(const Args& args) {
-  Args all{"run", "-m", tiny_model(), "-t", "1"};
-  all.insert(all.end(), args.begin(), args.end());
-  return all;
+  return joined({"run", "-m", tiny_model(), "-t", "1"}, args);
 }
 
 inline std::string write_text(const std::string& name, const std::string& text) {
@@ -83,9 +96,7 @@ inline nlohmann::json json_of(const Args& args, const std::string& input = "") {
 
 // Of `run` on the tiny model: greedy, no early end.
 inline nlohmann::json tiny_json(const Args& args) {
-  Args all = tiny_run(args);
-  all.insert(all.end(), {"--json", "--temp", "0", "--ignore-eos"});
-  return json_of(all);
+  return json_of(joined(tiny_run(args), {"--json", "--temp", "0", "--ignore-eos"}));
 }
 
 inline bool is_sanitized() {
