@@ -55,12 +55,10 @@ model::RenderedTurn render(const model::Model& model, const PromptText& text) {
   if (!text.has_chat_template) {
     return {};
   }
-  const std::string in_file = model.vocabulary().chat_template();
-  if (!text.chat_template.empty()) {
-    return model::render_user_turn(text.chat_template);
-  }
+  const std::string chat_template =
+      text.chat_template.empty() ? model.vocabulary().chat_template() : text.chat_template;
   // A base model has no template, and is continued as it is.
-  return in_file.empty() ? model::RenderedTurn{} : model::render_user_turn(in_file);
+  return chat_template.empty() ? model::RenderedTurn{} : model::render_user_turn(chat_template);
 }
 
 // A special token has no text, and starts a new one.

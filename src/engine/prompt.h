@@ -9,8 +9,8 @@
 
 namespace winnow::engine {
 
-// The turn is document, blank line, question, inside a chat template. The pieces are tokenised apart, so that a document's
-// tokens do not depend on the question.
+// The turn is document, blank line, question, inside a chat template. The pieces are tokenised apart, so that a
+// document's tokens do not depend on the question (docs/decisions/prompt-pieces.md).
 struct PromptText {
   std::optional<std::string> document;
   std::optional<std::string> question;
@@ -19,13 +19,14 @@ struct PromptText {
 };
 
 struct PromptTokens {
-  std::vector<model::Token>
-      before;  // beginning-of-text token and the template up to the user's text
-  std::vector<model::Token> document;  // what a budget in percent refers to
-  std::vector<model::Token>
-      question;  // with the blank line before it; empty when there is only one of the two
-  std::vector<model::Token>
-      after;  // the template from the end of the user's text to the start of the answer
+  // The beginning-of-text token, and the template up to the user's text.
+  std::vector<model::Token> before;
+  // What a budget in percent refers to. The question, where there is no document.
+  std::vector<model::Token> document;
+  // With the blank line before it; empty when there is only one of the two.
+  std::vector<model::Token> question;
+  // The template from the end of the user's text to the start of the answer.
+  std::vector<model::Token> after;
 
   int size() const;
   std::vector<model::Token> all() const;
@@ -34,8 +35,8 @@ struct PromptTokens {
   std::vector<model::Token> from_question() const;
 };
 
-// Throws invalid_argument when neither text is there or one that is there is blank, bad_data for text that is not UTF-8, unsupported
-// for a template libllama does not know.
+// Throws invalid_argument when neither text is there or one that is there is blank, bad_data for text that is not UTF-8,
+// unsupported for a template libllama does not know.
 PromptTokens tokenize_prompt(const model::Model& model, const PromptText& text);
 
 }  // namespace winnow::engine

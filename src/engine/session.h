@@ -22,8 +22,8 @@ struct SessionOptions {
   int n_predict = -1;  // most generated tokens; -1: until the model ends or the context is full
   bool ignore_eos = false;
   EvictWhen evict = EvictWhen::kAfterPrompt;
-  std::optional<PrefillOrder>
-      order;  // default: layer-major, but chunk-major where nothing or every chunk is evicted
+  // Default: layer-major, but chunk-major where nothing or every chunk is evicted.
+  std::optional<PrefillOrder> order;
   SamplingOptions sampling;
   EngineOptions engine;
   bool keep_logits = false;      // of the last prompt token and of every generated one

@@ -1,0 +1,131 @@
+#include "cli/run_flags.h"
+
+#include <CLI/CLI.hpp>
+
+namespace winnow::cli {
+namespace {
+
+constexpr int kMaxThreads = 512;  // ggml's own limit, GGML_MAX_N_THREADS
+
+// An empty value is a shell variable that was not set, and not the same as no flag.
+std::string refuse_empty(const std::string& text) {
+  return text.empty() ? "the value is empty" : "";
+}
+
+// CLI::Range lets NaN pass, and would let the sampler see it.
+std::string refuse_nan(const std::string& text) {
+  return CLI::detail::to_lower(text).find("nan") == std::string::npos
+             ? ""
+             : "Value " + text + " is not a number";
+}
+
+std::string refuse_thread_count(const std::string& text) {
+  int n_threads = 0;
+  const bool is_allowed = CLI::detail::lexical_cast(text, n_threads) &&
+                          (n_threads == -1 || (n_threads >= 1 && n_threads <= kMaxThreads));
+  return is_allowed ? ""
+                    : "Value " + text + " is neither -1 nor 1 to " + std::to_string(kMaxThreads);
+}
+
+void add_input_flags(CLI::App& app, RunFlags& flags) {
+  app.add_option("-m,--model", flags.model, "the model, a GGUF file")->required();
+  app.add_option("-p,--prompt", flags.prompt, "the question, or the text to continue");
+  app.add_option("-f,--file", flags.file, "the document, a text file; - reads standard input");
+  app.add_option("--ids", flags.ids, "token ids instead of text: 1,2,3 or @FILE; no chat template");
+  app.add_option("-c,--ctx-size", flags.session.n_ctx,
+                 "most positions; 0: what the model was trained for")
+      ->check(CLI::Range(0, 1 << 28))
+      ->capture_default_str();
+  app.add_flag("--allow-beyond-context", flags.session.allow_beyond_context,
+               "permit more positions than the model was trained for");
+  app.add_option("-b,--batch-size", flags.session.engine.n_batch,
+                 "most prompt tokens computed at once")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("-t,--threads", flags.n_threads, "threads; -1: one per logical processor")
+      ->check(refuse_thread_count)
+      ->capture_default_str();
+  app.add_option("--weights", flags.weights,
+                 "multiply with weights as in the file, or expanded at load: file, f16, bf16, f32")
+      ->capture_default_str();
+  CLI::Option* const chat_template = app.add_option("--chat-template", flags.chat_template,
+                                                    "a template's name (chatml, llama3, …) or text")
+                                         ->check(refuse_empty);
+  app.add_flag("--no-chat", flags.no_chat, "no chat template: continue the text as it is")
+      ->excludes(chat_template);
+}
+
+void add_generation_flags(CLI::App& app, RunFlags& flags) {
+  engine::SamplingOptions& sampling = flags.session.sampling;
+  app.add_option("-n,--predict,--n-predict", flags.session.n_predict,
+                 "most tokens to generate; -1: until the model ends, 0: read the prompt only")
+      ->check(CLI::Range(-1, 1 << 30))
+      ->capture_default_str();
+  const auto add = [&app](auto& field, const char* name, auto low, auto high, const char* help) {
+    app.add_option(std::string("--") + name, field, help)
+        ->check(CLI::Range(low, high))
+        ->check(refuse_nan)
+        ->capture_default_str();
+  };
+  sampling.visit(add);
+  app.add_option("-s,--seed", sampling.seed,
+                 "seed of the sampler; -1: a random one, which is printed")
+      ->check(CLI::Range(int64_t{-1}, int64_t{UINT32_MAX}))
+      ->capture_default_str();
+  app.add_flag("--ignore-eos", flags.session.ignore_eos, "go on after the end-of-text token");
+}
+
+void add_cache_flags(CLI::App& app, RunFlags& flags) {
+  app.add_option("--policy,--method", flags.policy,
+                 "eviction policy, e.g. knorm:n_sink=4,n_recent=128 (winnow methods lists them); "
+                 "default: knorm with a budget, full without")
+      ->check(refuse_empty);
+  app.add_option("--budget", flags.budget,
+                 "what the cache may hold: rows per KV head (512), share of the document (10%), "
+                 "bytes (64MiB)")
+      ->check(refuse_empty);
+  app.add_option("--compression-ratio", flags.compression_ratio,
+                 "the budget as the fraction of the document's rows to remove, 0 to below 1");
+  app.add_option("--evict", flags.evict, "after-prompt, before-question or per-chunk")
+      ->capture_default_str();
+  app.add_option("--prefill", flags.prefill, "auto, layer-major or chunk-major")
+      ->capture_default_str();
+  app.add_option("--cache-type-k", flags.key_type, "type of cached keys: f32, f16, bf16")
+      ->capture_default_str();
+  app.add_option("--cache-type-v", flags.value_type, "type of cached values: f32, f16, bf16")
+      ->capture_default_str();
+}
+
+void add_output_flags(CLI::App& app, RunFlags& flags) {
+  app.add_flag("--dry-run", flags.is_dry_run, "print what the run would take, and stop");
+  app.add_flag("--json", flags.is_json, "print one JSON object instead of the text (docs/cli.md)");
+  app.add_option("--dump-kept", flags.dump_kept,
+                 "write the kept positions of every layer and KV head as JSON")
+      ->check(refuse_empty);
+  CLI::Option* const dump_logits =
+      app.add_option("--dump-logits", flags.dump_logits,
+                     "write the logits tokens were chosen from as a .npy file [n, n_vocab]")
+          ->check(refuse_empty);
+  app.add_flag("--logits-all", flags.logits_all,
+               "with --dump-logits: those of every prompt token as well")
+      ->needs(dump_logits);
+  app.add_flag("-q,--quiet", flags.is_quiet, "no summary and no progress bar");
+}
+
+}  // namespace
+
+void add_run_flags(CLI::App& app, RunFlags& flags) {
+  add_input_flags(app, flags);
+  add_cache_flags(app, flags);
+  add_generation_flags(app, flags);
+  add_output_flags(app, flags);
+}
+
+void note_given_flags(const CLI::App& app, RunFlags& flags) {
+  flags.has_prompt = app.count("--prompt") > 0;
+  flags.has_file = app.count("--file") > 0;
+  flags.has_ids = app.count("--ids") > 0;
+  flags.has_ratio = app.count("--compression-ratio") > 0;
+}
+
+}  // namespace winnow::cli

@@ -1,0 +1,52 @@
+// The flags of `winnow run` (docs/cli.md).
+#pragma once
+
+#include <string>
+
+#include "engine/session.h"
+
+namespace CLI {
+class App;
+}
+
+namespace winnow::cli {
+
+// What the flags hold before they are checked.
+struct RunFlags {
+  std::string model;
+  std::string prompt;
+  std::string file;
+  std::string ids;
+  std::string policy;
+  std::string budget;
+  double compression_ratio = 0;
+  std::string evict = "after-prompt";
+  std::string prefill = "auto";
+  std::string weights = "file";
+  std::string key_type = "f16";
+  std::string value_type = "f16";
+  std::string chat_template;
+  bool no_chat = false;
+  std::string dump_kept;
+  std::string dump_logits;
+  bool logits_all = false;
+  bool is_dry_run = false;
+  bool is_json = false;
+  bool is_quiet = false;
+  int n_threads = -1;
+  engine::SessionOptions session;  // what needs no checking beyond the parser's
+
+  // Which were given: an empty text is not the same as none.
+  bool has_prompt = false;
+  bool has_file = false;
+  bool has_ids = false;
+  bool has_ratio = false;
+};
+
+// Adds the flags to the parser, which writes into `flags` when it parses.
+void add_run_flags(CLI::App& app, RunFlags& flags);
+
+// After parsing: fills the has_ members.
+void note_given_flags(const CLI::App& app, RunFlags& flags);
+
+}  // namespace winnow::cli
