@@ -81,8 +81,7 @@ size_t cgroup_room() {
 
 ProcessMemory process_memory() {
   const char* const status = "/proc/self/status";
-  return {.rss_bytes = proc_value(status, "VmRSS"),
-          .rss_anon_bytes = proc_value(status, "RssAnon"),
+  return {.rss_anon_bytes = proc_value(status, "RssAnon"),
           .rss_peak_bytes = proc_value(status, "VmHWM"),
           .virtual_bytes = proc_value(status, "VmSize")};
 }

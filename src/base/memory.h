@@ -7,9 +7,8 @@
 namespace winnow {
 
 struct ProcessMemory {
-  size_t rss_bytes = 0;       // resident, all kinds
   size_t rss_anon_bytes = 0;  // resident and anonymous: what eviction can make smaller
-  size_t rss_peak_bytes = 0;  // highest rss_bytes so far
+  size_t rss_peak_bytes = 0;  // the most that was resident so far, of all kinds
   size_t virtual_bytes = 0;   // address space
 };
 ProcessMemory process_memory();  // from /proc/self/status; zeros where that does not exist
@@ -19,7 +18,7 @@ struct MemoryLimit {
   std::string source;  // what sets it, for messages: "free memory", "the cgroup", …
 };
 
-// The smallest of free memory and the limits of the process's cgroups (v2 or v1).
+// The smallest of free memory and the limits of the process's cgroups (v2 or v1); SIZE_MAX bytes when none is known.
 MemoryLimit available_memory();
 
 // What `ulimit -v` leaves of the address space; SIZE_MAX bytes when there is no limit.

@@ -19,7 +19,6 @@ class Storage {
   Storage& operator=(const Storage&) = delete;
 
   std::byte* data() const { return data_; }
-  size_t size() const { return size_; }
 
   // Returns the pages of [begin, end) to the system; both are page-aligned offsets. They read as zeros afterwards.
   void give_back(size_t begin, size_t end);
