@@ -88,8 +88,34 @@ HWY_INLINE void multiply_rows(const float* HWY_RESTRICT a, size_t a_row, size_t 
   }
 }
 
-HWY_INLINE void transpose_queries(const PromptQueries& queries, int head_dim, float* HWY_RESTRICT q,
-                                  int32_t* HWY_RESTRICT positions) {
+// What is kept per lane while the tile's blocks go by.
+struct Lanes {
+  HWY_ALIGN int32_t positions[kTileLanes];    // of the lanes' queries
+  HWY_ALIGN float maximum[kTileLanes];        // highest score so far
+  HWY_ALIGN float sum[kTileLanes];            // of weights, relative to that score
+  HWY_ALIGN float block_maximum[kTileLanes];  // the same for the block at hand
+  HWY_ALIGN float block_sum[kTileLanes];
+  int lowest_pos;
+  int highest_pos;
+};
+
+HWY_INLINE void start_lanes(const PromptQueries& queries, Lanes& lanes) {
+  lanes.lowest_pos = queries.first_pos + queries.first_lane / queries.gqa_group_size;
+  lanes.highest_pos =
+      queries.first_pos + (queries.first_lane + queries.n_lanes - 1) / queries.gqa_group_size;
+  for (size_t lane = 0; lane < kTileLanes; ++lane) {
+    const int index = queries.first_lane + static_cast<int>(lane);
+    const bool is_used = static_cast<int>(lane) < queries.n_lanes;
+    lanes.positions[lane] =
+        is_used ? queries.first_pos + index / queries.gqa_group_size : lanes.lowest_pos;
+  }
+  std::fill_n(lanes.maximum, kTileLanes, kMinusInfinity);
+  std::fill_n(lanes.sum, kTileLanes, 0.0F);
+}
+
+// Into q [head_dim, lanes]; lanes that are not used get zeros.
+HWY_INLINE void transpose_queries(const PromptQueries& queries, int head_dim,
+                                  float* HWY_RESTRICT q) {
   for (size_t lane = 0; lane < kTileLanes; ++lane) {
     const int index = queries.first_lane + static_cast<int>(lane);
     const bool is_used = static_cast<int>(lane) < queries.n_lanes;
@@ -100,8 +126,6 @@ HWY_INLINE void transpose_queries(const PromptQueries& queries, int head_dim, fl
     for (int i = 0; i < head_dim; ++i) {
       q[static_cast<size_t>(i) * kTileLanes + lane] = is_used ? from[i] : 0.0F;
     }
-    positions[lane] =
-        queries.first_pos + (is_used ? token : queries.first_lane / queries.gqa_group_size);
   }
 }
 
@@ -121,30 +145,30 @@ HWY_INLINE Seers seers_of(const cache::HeadRows& rows, int slot, int swa_window)
 }
 
 // Scales the scores of one row, hides it from lanes that may not see it, and takes it into their maximum.
-HWY_INLINE void finish_scores(float* HWY_RESTRICT scores, float scale,
-                              const int32_t* lane_positions, Seers seers, bool needs_mask,
-                              float* HWY_RESTRICT maximum) {
+HWY_INLINE void finish_scores(float* HWY_RESTRICT scores, float scale, Seers seers, Lanes& lanes) {
   const FloatTag d;
   const IntTag di;
+  const bool needs_mask = seers.first > lanes.lowest_pos || seers.last < lanes.highest_pos;
   for (size_t v = 0; v < kTileVectors; ++v) {
     Floats s = hn::Mul(hn::Load(d, scores + v * kLanes), hn::Set(d, scale));
     if (needs_mask) {
-      const auto pos = hn::Load(di, lane_positions + v * kLanes);
+      const auto pos = hn::Load(di, lanes.positions + v * kLanes);
       const auto unseen =
           hn::Or(hn::Lt(pos, hn::Set(di, seers.first)), hn::Gt(pos, hn::Set(di, seers.last)));
       s = hn::IfThenElse(hn::RebindMask(d, unseen), hn::Set(d, kMinusInfinity), s);
     }
     hn::Store(s, d, scores + v * kLanes);
-    hn::Store(hn::Max(s, hn::Load(d, maximum + v * kLanes)), d, maximum + v * kLanes);
+    float* const maximum = lanes.block_maximum + v * kLanes;
+    hn::Store(hn::Max(s, hn::Load(d, maximum)), d, maximum);
   }
 }
 
-// Scores of the rows [first, last) into `scratch.weights`, and each lane's maximum over them. `tile`: its lanes' positions.
-HWY_INLINE void score_block(const cache::HeadRows& rows, int first, int last, Seers tile,
-                            int swa_window, float scale, const int32_t* lane_positions,
-                            const Scratch& scratch, float* HWY_RESTRICT maximum) {
+// Scores of the rows [first, last) into `scratch.weights`, and each lane's maximum over them.
+HWY_INLINE void score_block(const cache::HeadRows& rows, int first, int last, int swa_window,
+                            float scale, const Scratch& scratch, Lanes& lanes) {
   const size_t dim = padded_dim(rows.head_dim);
   const size_t key_bytes = static_cast<size_t>(rows.head_dim) * cache::element_bytes(rows.key_type);
+  std::fill_n(lanes.block_maximum, kTileLanes, kMinusInfinity);
   for (int start = first; start < last; start += kTileRows) {
     const int n = std::min(kTileRows, last - start);
     load_rows(rows.key_type, rows.keys + static_cast<size_t>(start) * key_bytes, n, rows.head_dim,
@@ -155,19 +179,17 @@ HWY_INLINE void score_block(const cache::HeadRows& rows, int first, int last, Se
                            static_cast<size_t>(rows.head_dim), false, scores + r * kTileLanes);
     }
     for (int r = 0; r < n; ++r) {
-      const Seers seers = seers_of(rows, start + r, swa_window);
-      finish_scores(scores + static_cast<size_t>(r) * kTileLanes, scale, lane_positions, seers,
-                    seers.first > tile.first || seers.last < tile.last, maximum);
+      finish_scores(scores + static_cast<size_t>(r) * kTileLanes, scale,
+                    seers_of(rows, start + r, swa_window), lanes);
     }
   }
 }
 
 // Scores to weights exp(score - maximum), and their sum.
-HWY_INLINE void weigh_block(int n_rows, const float* HWY_RESTRICT maximum,
-                            float* HWY_RESTRICT weights, float* HWY_RESTRICT sum) {
+HWY_INLINE void weigh_block(int n_rows, float* HWY_RESTRICT weights, Lanes& lanes) {
   const FloatTag d;
   for (size_t v = 0; v < kTileVectors; ++v) {
-    const Floats highest = hn::Load(d, maximum + v * kLanes);
+    const Floats highest = hn::Load(d, lanes.block_maximum + v * kLanes);
     // A lane that sees nothing here has no maximum; any finite one turns its scores into weights of 0.
     const Floats base =
         hn::IfThenElse(hn::Eq(highest, hn::Set(d, kMinusInfinity)), hn::Zero(d), highest);
@@ -178,7 +200,7 @@ HWY_INLINE void weigh_block(int n_rows, const float* HWY_RESTRICT maximum,
       hn::Store(weight, d, at);
       total = hn::Add(total, weight);
     }
-    hn::Store(total, d, sum + v * kLanes);
+    hn::Store(total, d, lanes.block_sum + v * kLanes);
   }
 }
 
@@ -202,13 +224,12 @@ HWY_INLINE void weigh_values(const cache::HeadRows& rows, int first, int last,
 }
 
 // Takes a block into what the blocks before it came to. A lane that saw nothing in the block stays as it is.
-HWY_INLINE void merge_block(const float* block_maximum, const float* block_sum,
-                            const Scratch& scratch, size_t dim, float* maximum, float* sum) {
+HWY_INLINE void merge_block(const Scratch& scratch, size_t dim, Lanes& lanes) {
   const FloatTag d;
   const Floats nothing = hn::Set(d, kMinusInfinity);
   for (size_t v = 0; v < kTileVectors; ++v) {
-    const Floats m_old = hn::Load(d, maximum + v * kLanes);
-    const Floats m_block = hn::Load(d, block_maximum + v * kLanes);
+    const Floats m_old = hn::Load(d, lanes.maximum + v * kLanes);
+    const Floats m_block = hn::Load(d, lanes.block_maximum + v * kLanes);
     const auto is_empty = hn::Eq(m_block, nothing);
     const auto is_first = hn::Eq(m_old, nothing);
     const Floats m = hn::Max(m_old, m_block);
@@ -222,8 +243,9 @@ HWY_INLINE void merge_block(const float* block_maximum, const float* block_sum,
       return hn::IfThenElse(is_empty, old_value, merged);
     };
     const size_t lane = v * kLanes;
-    hn::Store(hn::IfThenElse(is_empty, m_old, m), d, maximum + lane);
-    hn::Store(blend(hn::Load(d, sum + lane), hn::Load(d, block_sum + lane)), d, sum + lane);
+    hn::Store(hn::IfThenElse(is_empty, m_old, m), d, lanes.maximum + lane);
+    hn::Store(blend(hn::Load(d, lanes.sum + lane), hn::Load(d, lanes.block_sum + lane)), d,
+              lanes.sum + lane);
     for (size_t i = 0; i < dim; ++i) {
       float* const at = scratch.output + i * kTileLanes + lane;
       hn::Store(blend(hn::Load(d, at), hn::Load(d, scratch.block_output + i * kTileLanes + lane)),
@@ -252,41 +274,33 @@ void attend_prompt_impl(const cache::HeadRows& rows, const PromptQueries& querie
                         float* scratch_memory) {
   const size_t dim = padded_dim(rows.head_dim);
   const Scratch scratch = cut_scratch(scratch_memory, rows.head_dim);
-  HWY_ALIGN int32_t lane_positions[kTileLanes];
-  HWY_ALIGN float maximum[kTileLanes];
-  HWY_ALIGN float sum[kTileLanes] = {};
-  HWY_ALIGN float block_maximum[kTileLanes];
-  HWY_ALIGN float block_sum[kTileLanes];
-  transpose_queries(queries, rows.head_dim, scratch.q, lane_positions);
-  std::fill_n(maximum, kTileLanes, kMinusInfinity);
+  Lanes lanes;
+  start_lanes(queries, lanes);
+  transpose_queries(queries, rows.head_dim, scratch.q);
   std::fill_n(scratch.output, dim * kTileLanes, 0.0F);
 
-  const int lowest_pos = queries.first_pos + queries.first_lane / queries.gqa_group_size;
-  const int highest_pos =
-      queries.first_pos + (queries.first_lane + queries.n_lanes - 1) / queries.gqa_group_size;
-  const int length = block_length(highest_pos);
-  const int32_t* const end = std::upper_bound(rows.positions, rows.positions + rows.n, highest_pos);
+  const int length = block_length(lanes.highest_pos);
+  const int32_t* const end =
+      std::upper_bound(rows.positions, rows.positions + rows.n, lanes.highest_pos);
   const int32_t* const begin =
-      std::lower_bound(rows.positions, end, first_visible(lowest_pos, queries.swa_window));
+      std::lower_bound(rows.positions, end, first_visible(lanes.lowest_pos, queries.swa_window));
   const int n_visible = static_cast<int>(end - rows.positions);
   for (int first = static_cast<int>(begin - rows.positions); first < n_visible;) {
     // The block in which the next row lies; blocks without rows never come up.
     const int block_end = (rows.positions[first] / length + 1) * length;
     const int last =
         static_cast<int>(std::lower_bound(rows.positions + first, end, block_end) - rows.positions);
-    std::fill_n(block_maximum, kTileLanes, kMinusInfinity);
-    score_block(rows, first, last, {lowest_pos, highest_pos}, queries.swa_window, scale,
-                lane_positions, scratch, block_maximum);
-    weigh_block(last - first, block_maximum, scratch.weights, block_sum);
+    score_block(rows, first, last, queries.swa_window, scale, scratch, lanes);
+    weigh_block(last - first, scratch.weights, lanes);
     if (rows.has_nonfinite_values) {
       weigh_values<true>(rows, first, last, scratch);
     } else {
       weigh_values<false>(rows, first, last, scratch);
     }
-    merge_block(block_maximum, block_sum, scratch, dim, maximum, sum);
+    merge_block(scratch, dim, lanes);
     first = last;
   }
-  write_outputs(queries, rows.head_dim, scratch.output, sum);
+  write_outputs(queries, rows.head_dim, scratch.output, lanes.sum);
 }
 
 int prompt_tile_lanes_impl() {

@@ -1,0 +1,165 @@
+// What decoding does to rows while they are in registers: their scores with several queries, and their values' share in
+// several outputs. One pass reads each row once for all query heads that fit the register file.
+
+#if defined(WINNOW_KERNELS_CPU_DECODE_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef WINNOW_KERNELS_CPU_DECODE_ROWS_INL_H_
+#undef WINNOW_KERNELS_CPU_DECODE_ROWS_INL_H_
+#else
+#define WINNOW_KERNELS_CPU_DECODE_ROWS_INL_H_
+#endif
+
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
+#include "kernels/blocks.h"
+#include "kernels/cpu/rows-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace winnow::kernels {
+namespace HWY_NAMESPACE {
+
+// How many query heads of a group share one pass over the rows: their accumulators fill the register file.
+inline constexpr size_t kMaxHeads = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64 ? 6 : 3;
+inline constexpr size_t kOutputVectors = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64 ? 4 : 3;
+
+// Eighths (rows-inl.h) of a row fill half a vector of 16 floats, so two rows share one.
+inline constexpr size_t kRowsOfEighths = kLanes == 16 ? 2 : 1;
+inline constexpr size_t kScoreRows = HWY_MAX(kLanes, 8);  // rows whose scores come out together
+static_assert(kTileRows % kScoreRows == 0);
+
+// Asks for a row that will be read soon; one that is not there does no harm. The processor's own prefetching starts anew
+// on every page, and a page holds few rows.
+inline constexpr size_t kPrefetchRows = 32;
+
+template <class T>
+HWY_INLINE void prefetch_row(const T* row, size_t dim) {
+  const auto* const bytes = reinterpret_cast<const char*>(row);
+  for (size_t at = 0; at < dim * sizeof(T); at += 64) {
+    hwy::Prefetch(bytes + at);
+  }
+}
+
+// The eighths of kRowsOfEighths rows with each of kHeads queries: keys[i] are the rows, q [kHeads, dim];
+// eighths of head h at eighths + h * 8 * kScoreRows.
+template <size_t kHeads, class T>
+HWY_INLINE void dot_rows(const T* const (&keys)[kRowsOfEighths], const float* HWY_RESTRICT q,
+                         size_t dim, float* HWY_RESTRICT eighths) {
+  const FloatTag d;
+  constexpr size_t kParts = kChains / kLanes;
+  Floats p[kHeads][kRowsOfEighths][kParts];
+  for (size_t head = 0; head < kHeads; ++head) {
+    for (size_t row = 0; row < kRowsOfEighths; ++row) {
+      for (size_t part = 0; part < kParts; ++part) {
+        p[head][row][part] = hn::Zero(d);
+      }
+    }
+  }
+  for (size_t at = 0; at < dim; at += kChains) {
+    for (size_t part = 0; part < kParts; ++part) {
+      Floats key[kRowsOfEighths];
+      for (size_t row = 0; row < kRowsOfEighths; ++row) {
+        key[row] = load_floats(d, keys[row] + at + part * kLanes);
+      }
+      for (size_t head = 0; head < kHeads; ++head) {
+        const Floats query = hn::LoadU(d, q + head * dim + at + part * kLanes);
+        for (size_t row = 0; row < kRowsOfEighths; ++row) {
+          p[head][row][part] = hn::MulAdd(key[row], query, p[head][row][part]);
+        }
+      }
+    }
+  }
+  for (size_t head = 0; head < kHeads; ++head) {
+    fold_to_eighths(p[head], eighths + head * 8 * kScoreRows);
+  }
+}
+
+// scores[head][row] = q[head] · keys[row] * scale for kHeads heads and n rows, `stride` elements apart. Writes whole
+// groups of kScoreRows scores.
+template <size_t kHeads, class T>
+HWY_INLINE void score_rows(const T* HWY_RESTRICT keys, size_t stride, int n,
+                           const float* HWY_RESTRICT q, size_t dim, float scale,
+                           float* HWY_RESTRICT scores, size_t capacity) {
+  HWY_ALIGN float eighths[kHeads * 8 * kScoreRows];
+  const size_t n_rows = static_cast<size_t>(n);
+  for (size_t first = 0; first < n_rows; first += kScoreRows) {
+    for (size_t row = 0; row < kScoreRows; row += kRowsOfEighths) {
+      const T* rows[kRowsOfEighths];
+      for (size_t i = 0; i < kRowsOfEighths; ++i) {
+        const size_t index = first + row + i;
+        rows[i] = keys + HWY_MIN(index, n_rows - 1) * stride;  // the last row again, not beyond it
+        prefetch_row(keys + (index + kPrefetchRows) * stride, dim);
+      }
+      dot_rows<kHeads>(rows, q, dim, eighths + row * 8);
+    }
+    for (size_t head = 0; head < kHeads; ++head) {
+      sum_eighths_of_rows(eighths + head * 8 * kScoreRows, scale, scores + head * capacity + first);
+    }
+  }
+}
+
+// Adds weights · values of n rows to the outputs of kHeads heads, kVectors vectors of each from element `at`; with
+// kSums, adds the weights themselves to sums [kHeads].
+template <size_t kHeads, size_t kVectors, bool kGuard, bool kSums, class T>
+HWY_INLINE void add_values(const T* HWY_RESTRICT values, size_t stride, int n,
+                           const float* HWY_RESTRICT weights, size_t capacity, size_t at,
+                           size_t dim, float* HWY_RESTRICT output, float* HWY_RESTRICT sums) {
+  const FloatTag d;
+  Floats total[kHeads];
+  Floats sum[kHeads][kVectors];
+  for (size_t head = 0; head < kHeads; ++head) {
+    total[head] = hn::Set(d, sums[head]);
+    for (size_t v = 0; v < kVectors; ++v) {
+      sum[head][v] = hn::LoadU(d, output + head * dim + at + v * kLanes);
+    }
+  }
+  for (size_t row = 0; row < static_cast<size_t>(n); ++row) {
+    if constexpr (kSums) {  // the first pass brings the row
+      prefetch_row(values + (row + kPrefetchRows) * stride, dim);
+    }
+    Floats value[kVectors];
+    for (size_t v = 0; v < kVectors; ++v) {
+      value[v] = load_floats(d, values + row * stride + at + v * kLanes);
+    }
+    for (size_t head = 0; head < kHeads; ++head) {
+      const float scalar = weights[head * capacity + row];
+      if (kGuard && scalar == 0.0F) {
+        continue;
+      }
+      const Floats weight = hn::Set(d, scalar);
+      if constexpr (kSums) {
+        total[head] = hn::Add(total[head], weight);
+      }
+      for (size_t v = 0; v < kVectors; ++v) {
+        sum[head][v] = hn::MulAdd(weight, value[v], sum[head][v]);
+      }
+    }
+  }
+  for (size_t head = 0; head < kHeads; ++head) {
+    if constexpr (kSums) {
+      sums[head] = hn::GetLane(total[head]);
+    }
+    for (size_t v = 0; v < kVectors; ++v) {
+      hn::StoreU(sum[head][v], d, output + head * dim + at + v * kLanes);
+    }
+  }
+}
+
+template <size_t kHeads, bool kGuard, class T>
+HWY_INLINE void add_all_values(const T* values, size_t stride, int n, const float* weights,
+                               size_t capacity, size_t dim, float* output, float* sums) {
+  add_values<kHeads, 1, kGuard, true>(values, stride, n, weights, capacity, 0, dim, output, sums);
+  size_t at = kLanes;
+  for (; at + kOutputVectors * kLanes <= dim; at += kOutputVectors * kLanes) {
+    add_values<kHeads, kOutputVectors, kGuard, false>(values, stride, n, weights, capacity, at, dim,
+                                                      output, sums);
+  }
+  for (; at < dim; at += kLanes) {
+    add_values<kHeads, 1, kGuard, false>(values, stride, n, weights, capacity, at, dim, output,
+                                         sums);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace winnow::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // toggle
