@@ -162,8 +162,7 @@ class Winnow {
                                          const winnow::policy::Policy& policy) {
     const int rows =
         options.depth + options.n_prefill + options.n_decode * (options.repetitions + 2) + 64;
-    return winnow::engine::cache_shape(model.hyper().n_layers, model.hyper().n_kv_heads,
-                                       model.hyper().head_dim, winnow::cache::RowType::kF16,
+    return winnow::engine::cache_shape(model.hyper(), winnow::cache::RowType::kF16,
                                        winnow::cache::RowType::kF16, policy, rows);
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "base/error.h"
 
@@ -53,6 +54,28 @@ void check_slots(std::span<const int> slots, int n_cached) {
 }
 
 }  // namespace
+
+int CacheShape::swa_window(int layer) const {
+  return swa_windows.empty() ? 0 : swa_windows[static_cast<size_t>(layer)];
+}
+
+int CacheShape::n_windowed_layers() const {
+  return static_cast<int>(std::count_if(swa_windows.begin(), swa_windows.end(),
+                                        [](int swa_window) { return swa_window > 0; }));
+}
+
+int CacheShape::window_slack(int swa_window) {
+  return std::clamp(swa_window / 4, 1, 64);
+}
+
+size_t CacheShape::full_bytes(int n_positions) const {
+  size_t rows = 0;
+  for (int layer = 0; layer < n_layers; ++layer) {
+    const int seen = swa_window(layer) > 0 ? std::min(n_positions, swa_window(layer)) : n_positions;
+    rows += static_cast<size_t>(seen);
+  }
+  return rows * static_cast<size_t>(n_kv_heads) * row_bytes();
+}
 
 size_t CacheShape::row_bytes() const {
   return key_bytes(*this) + value_bytes(*this) + sizeof(int32_t) + score_bytes(*this);
@@ -109,8 +132,10 @@ HeadRows Cache::rows(int layer, int kv_head) const {
 
 int Cache::longest() const {
   int n = 0;
-  for (const Head& state : heads_) {
-    n = std::max(n, state.n_cached);
+  for (int layer = 0; layer < shape_.n_layers; ++layer) {
+    for (int kv_head = 0; shape_.swa_window(layer) == 0 && kv_head < shape_.n_kv_heads; ++kv_head) {
+      n = std::max(n, n_cached(layer, kv_head));
+    }
   }
   return n;
 }
@@ -141,6 +166,30 @@ void Cache::commit(int layer, int kv_head, int n_rows, const AppendCounts& count
 }
 
 void Cache::keep(int layer, int kv_head, std::span<const int> slots) {
+  Head& state = head(layer, kv_head);
+  state.n_evicted += state.n_cached - static_cast<int64_t>(slots.size());
+  compact(layer, kv_head, slots);
+}
+
+void Cache::drop_unseen(int layer, int last_pos) {
+  const int swa_window = shape_.swa_window(layer);
+  if (swa_window == 0) {
+    return;
+  }
+  for (int kv_head = 0; kv_head < shape_.n_kv_heads; ++kv_head) {
+    const HeadRows held = rows(layer, kv_head);
+    const int32_t* const seen =
+        std::upper_bound(held.positions, held.positions + held.n, last_pos - swa_window);
+    const int n_unseen = static_cast<int>(seen - held.positions);
+    if (n_unseen >= CacheShape::window_slack(swa_window)) {
+      std::vector<int> slots(static_cast<size_t>(held.n - n_unseen));
+      std::iota(slots.begin(), slots.end(), n_unseen);
+      compact(layer, kv_head, slots);
+    }
+  }
+}
+
+void Cache::compact(int layer, int kv_head, std::span<const int> slots) {
   const Ranges range = ranges(layer, kv_head);
   Head& state = head(layer, kv_head);
   check_slots(slots, state.n_cached);
@@ -166,7 +215,6 @@ void Cache::keep(int layer, int kv_head, std::span<const int> slots) {
     move_rows(reinterpret_cast<std::byte*>(state.hidden.data()), 1, slots);
     state.hidden.resize(slots.size());
   }
-  state.n_evicted += state.n_cached - static_cast<int64_t>(slots.size());
   state.n_cached = static_cast<int>(slots.size());
   state.n_touched = state.n_cached;
 }

@@ -19,7 +19,15 @@ struct CacheShape {
   RowType value_type = RowType::kF16;
   int max_rows = 0;            // rows a head may ever hold at once
   bool stores_scores = false;  // keep a static score beside each row
+  // [n_layers]: how many positions a query of the layer sees, its own included; 0: all. Empty: all layers see all.
+  std::vector<int> swa_windows = {};
 
+  int swa_window(int layer) const;
+  int n_windowed_layers() const;
+  // Rows that no query sees any more may stay up to this number, so that decoding need not move the others for every token.
+  static int window_slack(int swa_window);
+  // Bytes of the rows of so many positions when none is evicted, and windowed layers hold what is seen.
+  size_t full_bytes(int n_positions) const;
   // Bytes of one row: key, value, position and (where stored) score.
   size_t row_bytes() const;
   // Address space that a cache of this shape reserves.
@@ -33,7 +41,7 @@ class Cache {
   const CacheShape& shape() const { return shape_; }
   int n_cached(int layer, int kv_head) const { return head(layer, kv_head).n_cached; }
   HeadRows rows(int layer, int kv_head) const;
-  // Rows of the longest head.
+  // Rows of the longest head of the layers without a window: the ones that policies cut.
   int longest() const;
 
   // Where the append kernel writes. Heads are independent: different threads may write different heads.
@@ -55,6 +63,9 @@ class Cache {
 
   // Keeps the rows at `slots` (ascending, unique), in order, and gives the memory of the others back.
   void keep(int layer, int kv_head, std::span<const int> slots);
+  // In a layer with a window: gives the rows back that no query after `last_pos` sees, once there are window_slack() of
+  // them. They do not count as evicted.
+  void drop_unseen(int layer, int last_pos);
   // Keeps the rows where they are but hides all others from attention: the oracle of `keep`, and what
   // counterfactual bans are made of. Frees nothing.
   void hide_others(int layer, int kv_head, std::span<const int> slots);
@@ -84,6 +95,7 @@ class Cache {
   Head& head(int layer, int kv_head);
   const Head& head(int layer, int kv_head) const;
   Ranges ranges(int layer, int kv_head) const;
+  void compact(int layer, int kv_head, std::span<const int> slots);
 
   CacheShape shape_;
   Storage storage_;

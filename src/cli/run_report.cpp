@@ -16,15 +16,39 @@ struct RowRange {
   int high = 0;
 };
 
-RowRange kept_range(const cache::Cache& cache) {
+enum class Layers { kGlobal, kWindowed };  // those that policies cut, those with a sliding window
+
+RowRange kept_range(const cache::Cache& cache, Layers layers) {
   RowRange range;
   for (int layer = 0; layer < cache.shape().n_layers; ++layer) {
+    const bool is_windowed = cache.shape().swa_window(layer) > 0;
+    if (is_windowed != (layers == Layers::kWindowed)) {
+      continue;
+    }
     for (int kv_head = 0; kv_head < cache.shape().n_kv_heads; ++kv_head) {
       range.low = std::min(range.low, cache.n_cached(layer, kv_head));
       range.high = std::max(range.high, cache.n_cached(layer, kv_head));
     }
   }
+  range.low = std::min(range.low, range.high);  // 0 where there is no such layer
   return range;
+}
+
+// What layers with a sliding window hold; they all have the same one.
+ordered_json windowed_layers_json(const cache::Cache& cache) {
+  const cache::CacheShape& shape = cache.shape();
+  size_t rows = 0;
+  int swa_window = 0;
+  for (int layer = 0; layer < shape.n_layers; ++layer) {
+    swa_window = std::max(swa_window, shape.swa_window(layer));
+    for (int kv_head = 0; shape.swa_window(layer) > 0 && kv_head < shape.n_kv_heads; ++kv_head) {
+      rows += static_cast<size_t>(cache.n_cached(layer, kv_head));
+    }
+  }
+  return {{"n", shape.n_windowed_layers()},
+          {"window", swa_window},
+          {"kept_rows", kept_range(cache, Layers::kWindowed).high},
+          {"bytes", rows * shape.row_bytes()}};
 }
 
 ordered_json kept_rows_json(const cache::Cache& cache) {
@@ -36,7 +60,7 @@ ordered_json kept_rows_json(const cache::Cache& cache) {
     }
     layers.push_back(std::move(heads));
   }
-  const RowRange range = kept_range(cache);
+  const RowRange range = kept_range(cache, Layers::kGlobal);
   return {{"min", range.low}, {"max", range.high}, {"per_layer", std::move(layers)}};
 }
 
@@ -45,9 +69,7 @@ ordered_json budget_json(int budget_rows) {
 }
 
 size_t full_cache_bytes(const engine::Sequence& sequence) {
-  const cache::CacheShape& shape = sequence.cache.shape();
-  return static_cast<size_t>(sequence.positions_fed) * shape.row_bytes() *
-         static_cast<size_t>(shape.n_layers) * static_cast<size_t>(shape.n_kv_heads);
+  return sequence.cache.shape().full_bytes(sequence.positions_fed);
 }
 
 std::string format_number(const char* format, double value) {
@@ -81,37 +103,42 @@ ordered_json result_json(const engine::Session& session, const engine::SessionRe
   const cache::Cache& cache = sequence.cache;
   const cache::Cache::AppendCounts counts = cache.append_counts();
   const engine::Engine::Footprint& footprint = result.footprint;
-  return {{"answer", result.answer},
-          {"stop", engine::stop_reason_name(result.stop)},
-          {"n_prompt", result.n_prompt},
-          {"n_document", result.n_document},
-          {"n_generated", result.n_generated},
-          {"policy", sequence.policy.spec()},
-          {"budget_rows", budget_json(sequence.policy.budget_rows())},
-          {"evict", engine::evict_when_name(result.evict)},
-          {"prefill", engine::prefill_order_name(result.order)},
-          {"seed", result.seed},
-          {"positions_fed", sequence.positions_fed},
-          {"rows_evicted", cache.rows_evicted()},
-          {"evicted_during_prompt", sequence.evicted_during_prompt},
-          {"kept_rows", kept_rows_json(cache)},
-          {"row_bytes", cache.shape().row_bytes()},
-          {"kv_bytes",
-           {{"now", cache.now_bytes()},
-            {"peak", cache.peak_bytes()},
-            {"full_cache", full_cache_bytes(sequence)},
-            {"committed", cache.committed_bytes()}}},
-          {"residual_bytes", footprint.residual_bytes},
-          {"compute_bytes", footprint.compute_bytes + footprint.scratch_bytes},
-          {"peak_bytes", cache.peak_bytes() + footprint.residual_bytes + footprint.compute_bytes +
-                             footprint.scratch_bytes},
-          {"rss_peak_bytes", process_memory().rss_peak_bytes},
-          {"values_saturated", counts.saturated},
-          {"values_not_finite", counts.nonfinite_keys + counts.nonfinite_values},
-          {"ttft_ms", result.ttft_ms},
-          {"prefill_tok_s", result.prefill_tok_s()},
-          {"decode_tok_s", result.decode_tok_s()},
-          {"evictions", {{"count", sequence.evictions.count}, {"ms", sequence.evictions.ms}}}};
+  ordered_json report = {
+      {"answer", result.answer},
+      {"stop", engine::stop_reason_name(result.stop)},
+      {"n_prompt", result.n_prompt},
+      {"n_document", result.n_document},
+      {"n_generated", result.n_generated},
+      {"policy", sequence.policy.spec()},
+      {"budget_rows", budget_json(sequence.policy.budget_rows())},
+      {"evict", engine::evict_when_name(result.evict)},
+      {"prefill", engine::prefill_order_name(result.order)},
+      {"seed", result.seed},
+      {"positions_fed", sequence.positions_fed},
+      {"rows_evicted", cache.rows_evicted()},
+      {"evicted_during_prompt", sequence.evicted_during_prompt},
+      {"kept_rows", kept_rows_json(cache)},
+      {"row_bytes", cache.shape().row_bytes()},
+      {"kv_bytes",
+       {{"now", cache.now_bytes()},
+        {"peak", cache.peak_bytes()},
+        {"full_cache", full_cache_bytes(sequence)},
+        {"committed", cache.committed_bytes()}}},
+      {"residual_bytes", footprint.residual_bytes},
+      {"compute_bytes", footprint.compute_bytes + footprint.scratch_bytes},
+      {"peak_bytes", cache.peak_bytes() + footprint.residual_bytes + footprint.compute_bytes +
+                         footprint.scratch_bytes},
+      {"rss_peak_bytes", process_memory().rss_peak_bytes},
+      {"values_saturated", counts.saturated},
+      {"values_not_finite", counts.nonfinite_keys + counts.nonfinite_values},
+      {"ttft_ms", result.ttft_ms},
+      {"prefill_tok_s", result.prefill_tok_s()},
+      {"decode_tok_s", result.decode_tok_s()},
+      {"evictions", {{"count", sequence.evictions.count}, {"ms", sequence.evictions.ms}}}};
+  if (cache.shape().n_windowed_layers() > 0) {
+    report["windowed_layers"] = windowed_layers_json(cache);
+  }
+  return report;
 }
 
 ordered_json kept_json(const engine::Sequence& sequence) {
@@ -147,7 +174,7 @@ std::string plan_text(const engine::Session& session) {
 std::string result_text(const engine::Session& session, const engine::SessionResult& result) {
   const engine::Sequence& sequence = *session.sequence();
   const cache::Cache& cache = sequence.cache;
-  const RowRange kept = kept_range(cache);
+  const RowRange kept = kept_range(cache, Layers::kGlobal);
   const std::string rows = kept.low == kept.high
                                ? std::to_string(kept.low)
                                : std::to_string(kept.low) + " to " + std::to_string(kept.high);

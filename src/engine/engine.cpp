@@ -25,7 +25,9 @@ int padded(int n_tokens) {
   return std::max(n_tokens, kMinPromptRows);
 }
 
-void check_sequence(const Sequence& sequence, int n_new, std::set<const Sequence*>& seen) {
+// Throws unless `n_new` rows have room, of which `n_at_once` come before rows behind a window go.
+void check_sequence(const Sequence& sequence, int n_new, int n_at_once,
+                    std::set<const Sequence*>& seen) {
   if (!seen.insert(&sequence).second) {
     throw Error(ErrorCode::kInvalidArgument, "the same sequence appears twice in one batch");
   }
@@ -35,10 +37,11 @@ void check_sequence(const Sequence& sequence, int n_new, std::set<const Sequence
   }
   const cache::CacheShape& shape = sequence.cache.shape();
   for (int layer = 0; layer < shape.n_layers; ++layer) {
+    const int n_rows = shape.swa_window(layer) > 0 ? std::min(n_new, n_at_once) : n_new;
     for (int kv_head = 0; kv_head < shape.n_kv_heads; ++kv_head) {
-      if (sequence.cache.n_cached(layer, kv_head) + n_new > shape.max_rows) {
+      if (sequence.cache.n_cached(layer, kv_head) + n_rows > shape.max_rows) {
         throw Error(ErrorCode::kInvalidArgument,
-                    "no room for " + std::to_string(n_new) + " more rows: layer " +
+                    "no room for " + std::to_string(n_rows) + " more rows: layer " +
                         std::to_string(layer) + " holds " +
                         std::to_string(sequence.cache.n_cached(layer, kv_head)) + " of at most " +
                         std::to_string(shape.max_rows));
@@ -162,7 +165,7 @@ std::vector<std::vector<float>> Engine::feed(std::span<const Feed> feeds,
     check_sequence(
         *feed.sequence,
         std::min(static_cast<int>(feed.tokens.size()), is_cut ? options_.n_batch : INT32_MAX),
-        seen);
+        options_.n_batch, seen);
     for (const Token token : feed.tokens) {
       check_token(token, model_.hyper().n_vocab);
     }
@@ -236,9 +239,9 @@ void Engine::feed_chunk_major(Prompt& prompt) {
     residual.resize(chunk.tokens.size() * n_embd);
     run_layers(chunk, 0, n_layers, residual.data());
     prompt.collect(chunk, residual, model_.hyper().n_embd);
+    settle(chunk, 0, n_layers);
     for (size_t i = 0; i < chunk.slices.size(); ++i) {
       Sequence& sequence = *chunk.sequences[i];
-      sequence.cache.record_peak();
       if (prompt.options.eviction == PromptEviction::kPerChunk &&
           evict(sequence, 0, n_layers, parallel_)) {
         ++sequence.evictions.count;
@@ -277,11 +280,11 @@ void Engine::feed_layer_major(Prompt& prompt) {
     for (const Chunk& chunk : prompt.chunks) {
       prompt.check_cancel();
       run_layers(chunk, layer, 1, x);
+      settle(chunk, layer, 1);
       x += chunk.tokens.size() * n_embd;
       prompt.step_done();
     }
     for (const Feed& feed : prompt.feeds) {
-      feed.sequence->cache.record_peak();
       if (prompt.options.eviction == PromptEviction::kAfter &&
           evict(*feed.sequence, layer, 1, parallel_)) {
         evicted.insert(feed.sequence);
@@ -315,6 +318,16 @@ void Engine::run_layers(const Chunk& chunk, int first_layer, int n_layers, float
   ggml_backend_tensor_get(graph.output, residual, 0, ggml_nbytes(graph.output));
 }
 
+// What is done to the sequences of a chunk after each of its graphs.
+void Engine::settle(const Chunk& chunk, int first_layer, int n_layers) {
+  for (size_t i = 0; i < chunk.slices.size(); ++i) {
+    const kernels::Slice& slice = chunk.slices[i];
+    chunk.sequences[i]->cache.record_peak();
+    drop_unseen_rows(*chunk.sequences[i], first_layer, n_layers,
+                     slice.first_pos + slice.n_tokens - 1);
+  }
+}
+
 // residual [n_rows, n_embd] -> logits [n_rows, n_vocab], always through graphs of the prompt's class.
 std::vector<float> Engine::run_output(std::span<const float> residual) {
   const auto n_embd = static_cast<size_t>(model_.hyper().n_embd);
@@ -346,7 +359,7 @@ std::vector<float> Engine::decode(std::span<const DecodeInput> inputs) {
   std::vector<Token> tokens;
   std::vector<int32_t> positions;
   for (const DecodeInput& input : inputs) {
-    check_sequence(*input.sequence, 1, seen);
+    check_sequence(*input.sequence, 1, 1, seen);
     check_token(input.token, model_.hyper().n_vocab);
     slices.push_back({.cache = &input.sequence->cache,
                       .first_token = static_cast<int>(slices.size()),
@@ -374,6 +387,7 @@ std::vector<float> Engine::decode(std::span<const DecodeInput> inputs) {
     Sequence& sequence = *input.sequence;
     ++sequence.positions_fed;
     sequence.cache.record_peak();
+    drop_unseen_rows(sequence, 0, n_layers, sequence.positions_fed - 1);
     if (policy::is_due(sequence.policy, sequence.cache.longest())) {
       sequence.evictions.count += evict(sequence, 0, n_layers, parallel_) ? 1 : 0;
     }

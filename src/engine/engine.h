@@ -105,6 +105,7 @@ class Engine {
   void feed_chunk_major(Prompt& prompt);
   void feed_layer_major(Prompt& prompt);
   void run_layers(const Chunk& chunk, int first_layer, int n_layers, float* residual);
+  void settle(const Chunk& chunk, int first_layer, int n_layers);
   std::vector<float> run_output(std::span<const float> residual);
   void compute(StepGraph& graph);
 

@@ -8,6 +8,10 @@ namespace winnow::engine {
 
 // Cuts the heads of layers [first_layer, first_layer + n_layers) back to the policy's budget; false where no head was
 // over it. Adds the time to the sequence's statistics.
+// Layers with a sliding window are no business of the policy's: their rows go when no query sees them any more.
 bool evict(Sequence& sequence, int first_layer, int n_layers, kernels::ParallelFor& parallel);
+
+// Gives back what the windows of these layers have left behind at `last_pos`, the last position they have read.
+void drop_unseen_rows(Sequence& sequence, int first_layer, int n_layers, int last_pos);
 
 }  // namespace winnow::engine

@@ -16,48 +16,95 @@ namespace {
 // In the order of EvictWhen.
 constexpr std::array<const char*, 3> kEvictNames{"after-prompt", "before-question", "per-chunk"};
 
-// Follows the number of rows per KV head through a run.
+// Follows the number of rows per KV head through a run, of layers that see everything and of those with a window, which
+// all have the same one.
 class RowCount {
  public:
-  RowCount(int64_t n_layers, const PlanInput& input) : n_layers_(n_layers), input_(input) {}
+  RowCount(const cache::CacheShape& shape, const PlanInput& input)
+      : shape_(shape), input_(input), n_windowed_(shape.n_windowed_layers()) {
+    for (const int swa_window : shape.swa_windows) {
+      swa_window_ = std::max(swa_window_, swa_window);
+    }
+  }
 
   void feed(int64_t n_tokens, int64_t budget) {
-    const int64_t cut = std::min(rows_ + n_tokens, budget);
-    if (input_.evict == EvictWhen::kPerChunk) {
-      for (int64_t fed = 0; fed < n_tokens; fed += input_.n_batch) {
-        rows_ += std::min<int64_t>(n_tokens - fed, input_.n_batch);
-        see(n_layers_ * rows_);
-        rows_ = std::min(rows_, budget);
-      }
+    if (input_.order == PrefillOrder::kLayerMajor) {
+      feed_layer_major(n_tokens, budget);
       return;
     }
-    if (input_.order == PrefillOrder::kLayerMajor) {
-      // One layer holds all tokens, those before it are cut already, those after it still as they were.
-      see((n_layers_ - 1) * std::max(rows_, cut) + rows_ + n_tokens);
-    } else {
-      see(n_layers_ * (rows_ + n_tokens));
+    for (int64_t fed = 0; fed < n_tokens; fed += input_.n_batch) {
+      step(std::min<int64_t>(n_tokens - fed, input_.n_batch));
+      if (input_.evict == EvictWhen::kPerChunk) {
+        global_ = std::min(global_, budget);
+      }
     }
-    longest_ = std::max(longest_, rows_ + n_tokens);
-    rows_ = cut;
+    global_ = std::min(global_, budget);
   }
 
-  void decode(int64_t n_tokens, int64_t capacity) {
-    see(n_layers_ * std::min(rows_ + n_tokens, std::max(rows_, capacity + 1)));
+  void decode(int64_t n_tokens, int64_t budget, int64_t capacity) {
+    for (int64_t i = 0; i < n_tokens; ++i) {
+      step(1);
+      if (global_ > capacity) {
+        global_ = budget;
+      }
+    }
   }
 
-  int64_t rows() const { return rows_; }
+  int64_t rows() const { return rows_with(global_, windowed_); }  // of all layers
   int64_t longest() const { return longest_; }
   int64_t peak() const { return peak_; }
 
  private:
-  void see(int64_t rows_of_all_layers) {
-    peak_ = std::max(peak_, rows_of_all_layers);
-    longest_ = std::max(longest_, (rows_of_all_layers + n_layers_ - 1) / n_layers_);
+  int64_t rows_with(int64_t global, int64_t windowed) const {
+    return (shape_.n_layers - n_windowed_) * global + n_windowed_ * windowed;
   }
 
-  int64_t n_layers_;
+  // A graph over all layers.
+  void step(int64_t n_tokens) {
+    global_ += n_tokens;
+    windowed_ += n_tokens;
+    see(rows());
+    windowed_ = without_unseen(windowed_);
+  }
+
+  // The layer being read holds all tokens or, with a window, what its chunks leave; those before it are cut already, those
+  // after it still as they were.
+  void feed_layer_major(int64_t n_tokens, int64_t budget) {
+    const int64_t cut = std::min(global_ + n_tokens, budget);
+    int64_t most_windowed = windowed_;
+    int64_t windowed = windowed_;
+    for (int64_t fed = 0; fed < n_tokens; fed += input_.n_batch) {
+      windowed += std::min<int64_t>(n_tokens - fed, input_.n_batch);
+      most_windowed = std::max(most_windowed, windowed);
+      windowed = without_unseen(windowed);
+    }
+    int64_t total = rows();
+    for (int layer = 0; layer < shape_.n_layers; ++layer) {
+      const bool is_windowed = shape_.swa_window(layer) > 0;
+      const int64_t before = is_windowed ? windowed_ : global_;
+      see(total - before + (is_windowed ? most_windowed : global_ + n_tokens));
+      total += (is_windowed ? windowed : cut) - before;
+    }
+    longest_ = std::max({longest_, global_ + n_tokens, most_windowed});
+    global_ = cut;
+    windowed_ = windowed;
+  }
+
+  int64_t without_unseen(int64_t rows) const {
+    return rows - swa_window_ >= cache::CacheShape::window_slack(swa_window_) ? swa_window_ : rows;
+  }
+
+  void see(int64_t rows_of_all_layers) {
+    peak_ = std::max(peak_, rows_of_all_layers);
+    longest_ = std::max({longest_, global_, n_windowed_ > 0 ? windowed_ : 0});
+  }
+
+  const cache::CacheShape& shape_;
   const PlanInput& input_;
-  int64_t rows_ = 0;
+  int64_t n_windowed_;
+  int swa_window_ = 0;
+  int64_t global_ = 0;    // rows of a layer that sees everything
+  int64_t windowed_ = 0;  // rows of a layer with a window
   int64_t longest_ = 0;
   int64_t peak_ = 0;
 };
@@ -106,11 +153,12 @@ policy::BudgetContext budget_context(const PromptLengths& prompt, bool with_ques
   return {.n_document = prompt.document,
           .n_extra = n_counted - prompt.document,
           .row_bytes = static_cast<int64_t>(shape.row_bytes()),
-          .n_heads = static_cast<int64_t>(shape.n_layers) * shape.n_kv_heads};
+          .n_heads =
+              std::max<int64_t>(shape.n_layers - shape.n_windowed_layers(), 1) * shape.n_kv_heads};
 }
 
 Plan make_plan(const PlanInput& input, const cache::CacheShape& shape, policy::Policy& policy) {
-  RowCount count(shape.n_layers, input);
+  RowCount count(shape, input);
   if (input.evict == EvictWhen::kBeforeQuestion) {
     policy.resolve(budget_context(input.prompt, false, shape));
     count.feed(input.prompt.before_question, policy.budget_rows());
@@ -123,18 +171,17 @@ Plan make_plan(const PlanInput& input, const cache::CacheShape& shape, policy::P
   const int64_t rows_after_prompt = count.rows();
   const int64_t n_decoded = std::max(input.n_predict - 1, 0);  // the last token is not fed
   const int64_t slack = policy.is_unlimited() ? 0 : policy.options().slack;
-  count.decode(n_decoded, saturating_add(policy.budget_rows(), slack));
+  count.decode(n_decoded, policy.budget_rows(), saturating_add(policy.budget_rows(), slack));
 
   const size_t bytes_of_a_row = shape.row_bytes() * static_cast<size_t>(shape.n_kv_heads);
-  const auto n_layers = static_cast<size_t>(shape.n_layers);
   Plan plan;
   plan.budget_rows = policy.budget_rows();
   plan.max_rows = static_cast<int>(saturating_add(count.longest(), 1));
   plan.peak_rows = count.peak();
-  plan.kv_prompt_bytes = static_cast<size_t>(rows_after_prompt) * n_layers * bytes_of_a_row;
+  plan.kv_prompt_bytes = static_cast<size_t>(rows_after_prompt) * bytes_of_a_row;
   plan.kv_peak_bytes = static_cast<size_t>(count.peak()) * bytes_of_a_row;
   plan.kv_full_bytes =
-      static_cast<size_t>(input.prompt.total + n_decoded) * n_layers * bytes_of_a_row;
+      shape.full_bytes(static_cast<int>(saturating_add(input.prompt.total, n_decoded)));
   return plan;
 }
 

@@ -2,16 +2,17 @@
 
 namespace winnow::engine {
 
-cache::CacheShape cache_shape(int n_layers, int n_kv_heads, int head_dim, cache::RowType key_type,
+cache::CacheShape cache_shape(const model::Hyperparameters& hyper, cache::RowType key_type,
                               cache::RowType value_type, const policy::Policy& policy,
                               int max_rows) {
-  return {.n_layers = n_layers,
-          .n_kv_heads = n_kv_heads,
-          .head_dim = head_dim,
+  return {.n_layers = hyper.n_layers,
+          .n_kv_heads = hyper.n_kv_heads,
+          .head_dim = hyper.head_dim,
           .key_type = key_type,
           .value_type = value_type,
           .max_rows = max_rows,
-          .stores_scores = policy.needs().key_norms};
+          .stores_scores = policy.needs().key_norms,
+          .swa_windows = hyper.swa_windows};
 }
 
 }  // namespace winnow::engine

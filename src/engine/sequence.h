@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cache/cache.h"
+#include "model/hyperparameters.h"
 #include "policy/policy.h"
 
 namespace winnow::engine {
@@ -28,7 +29,7 @@ struct Sequence {
 };
 
 // The cache that a policy on this model needs.
-cache::CacheShape cache_shape(int n_layers, int n_kv_heads, int head_dim, cache::RowType key_type,
+cache::CacheShape cache_shape(const model::Hyperparameters& hyper, cache::RowType key_type,
                               cache::RowType value_type, const policy::Policy& policy,
                               int max_rows);
 

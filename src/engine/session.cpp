@@ -75,8 +75,7 @@ Session::Session(const model::Model& model, policy::Policy policy, PromptTokens 
       order_(choose_order(options, policy_)),
       n_ctx_(choose_context(model, prompt_, options)),
       engine_(model, with_context(options.engine, n_ctx_)),
-      shape_(cache_shape(model.hyper().n_layers, model.hyper().n_kv_heads, model.hyper().head_dim,
-                         options.key_type, options.value_type, policy_, 0)) {
+      shape_(cache_shape(model.hyper(), options.key_type, options.value_type, policy_, 0)) {
   if (prompt_.size() == 0) {
     throw Error(ErrorCode::kInvalidArgument, "the prompt is empty");
   }

@@ -22,7 +22,7 @@ StepGraphs::StepGraphs(const model::Model& model, int n_ctx, kernels::StepContex
       buffer_type_(backend.buffer_type()),
       allocator_(ggml_gallocr_new(buffer_type_)) {
   for (int layer = 0; layer < model.hyper().n_layers; ++layer) {
-    ops_.push_back({.step = &step, .layer = layer});
+    ops_.push_back({.step = &step, .layer = layer, .swa_window = model.hyper().swa_window(layer)});
   }
 }
 

@@ -36,8 +36,13 @@ struct Family {
   bool has_context_factors;   // two sets of such factors, chosen by the session's context
   bool has_partial_rotation;  // n_rot may be less than head_dim
   bool has_qk_norm;           // every head of q and k is normed before it rotates
+  bool has_post_norms;        // attention and feed-forward are normed before they are added, too
   bool has_gate_in_up;        // ffn_up holds the feed-forward's gate and up, gate first
-  bool scales_queries;        // q comes out of before_attention multiplied with hyper.query_scale
+  bool has_windows;  // some layers have a sliding attention window; elsewhere such a key is ignored
+  bool scales_embeddings;  // by sqrt(n_embd)
+  bool has_logit_softcap;  // the file may cap logits
+  bool scales_queries;     // q comes out of before_attention multiplied with hyper.query_scale
+  int n_layers_scaled_by_embd;  // models with so many layers scale queries by n_embd / n_heads for head_dim; 0: none do
   // x [n_embd, n_tokens]: the residual stream before the layer.
   Projections (*before_attention)(const GraphBuilder& build, int layer, ggml_tensor* x);
   // attended [head_dim * n_heads, n_tokens]; returns the residual stream after the layer.
@@ -49,8 +54,9 @@ extern const Family kLlama;
 extern const Family kQwen2;
 extern const Family kQwen3;
 extern const Family kPhi3;
+extern const Family kGemma3;
 
-inline constexpr const Family* kFamilies[] = {&kLlama, &kQwen2, &kQwen3, &kPhi3};
+inline constexpr const Family* kFamilies[] = {&kLlama, &kQwen2, &kQwen3, &kPhi3, &kGemma3};
 
 // Throws unsupported, with the list of what is supported.
 const Family& find_family(std::string_view architecture);

@@ -1,5 +1,7 @@
 #include "model/graph_parts.h"
 
+#include "base/error.h"
+
 namespace winnow::model {
 namespace {
 
@@ -52,8 +54,8 @@ Projections project_heads(const GraphBuilder& build, const LayerWeights& w, ggml
           .v = split_heads(build, linear(build, w.wv, w.bv, x), hyper.n_kv_heads)};
 }
 
-ggml_tensor* rotate(const GraphBuilder& build, ggml_tensor* x, ggml_tensor* freq_factors) {
-  const Rope& rope = build.hyper.rope;
+ggml_tensor* rotate(const GraphBuilder& build, ggml_tensor* x, const Rope& rope,
+                    ggml_tensor* freq_factors) {
   return ggml_rope_ext(build.ctx, x, build.positions, freq_factors, rope.n_rot, rope.mode,
                        rope.n_ctx_orig, rope.freq_base, rope.freq_scale, rope.ext_factor,
                        rope.attn_factor, /*beta_fast=*/32.0F, /*beta_slow=*/1.0F);
@@ -66,13 +68,18 @@ ggml_tensor* factors_for_context(const GraphBuilder& build) {
                                              : build.weights.rope_factors_short;
 }
 
-ggml_tensor* gated_ffn(const GraphBuilder& build, const LayerWeights& layer, ggml_tensor* x) {
+ggml_tensor* gated_ffn(const GraphBuilder& build, const LayerWeights& layer, ggml_tensor* x,
+                       Gate gate) {
+  ggml_context* const ctx = build.ctx;
   ggml_tensor* up = linear(build, layer.ffn_up, nullptr, x);  // [n_ff, n_tokens]
-  ggml_tensor* hidden = nullptr;                              // silu(gate) * up, [n_ff, n_tokens]
+  ggml_tensor* hidden = nullptr;                              // [n_ff, n_tokens]
   if (layer.ffn_gate == nullptr) {
-    hidden = ggml_swiglu(build.ctx, up);  // from [2 * n_ff, n_tokens], gate first
+    WINNOW_CHECK(gate == Gate::kSilu);
+    hidden = ggml_swiglu(ctx, up);  // from [2 * n_ff, n_tokens], gate first
   } else {
-    hidden = ggml_swiglu_split(build.ctx, linear(build, layer.ffn_gate, nullptr, x), up);
+    ggml_tensor* gated = linear(build, layer.ffn_gate, nullptr, x);  // [n_ff, n_tokens]
+    hidden =
+        gate == Gate::kSilu ? ggml_swiglu_split(ctx, gated, up) : ggml_geglu_split(ctx, gated, up);
   }
   return linear(build, layer.ffn_down, nullptr, hidden);  // [n_embd, n_tokens]
 }

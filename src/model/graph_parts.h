@@ -19,12 +19,16 @@ Projections project_heads(const GraphBuilder& build, const LayerWeights& layer, 
 
 // x [head_dim, n, n_tokens]: rotates the first n_rot dimensions of every head by the tokens' positions.
 // `freq_factors` [n_rot / 2] divide the frequencies; null where there are none.
-ggml_tensor* rotate(const GraphBuilder& build, ggml_tensor* x, ggml_tensor* freq_factors);
+ggml_tensor* rotate(const GraphBuilder& build, ggml_tensor* x, const Rope& rope,
+                    ggml_tensor* freq_factors);
 
 // The rotation factors [n_rot / 2] of the session's context, of a family that has two sets; null where the file has none.
 ggml_tensor* factors_for_context(const GraphBuilder& build);
 
-// x [n_embd, n_tokens] -> down(silu(gate(x)) * up(x)), [n_embd, n_tokens].
-ggml_tensor* gated_ffn(const GraphBuilder& build, const LayerWeights& layer, ggml_tensor* x);
+enum class Gate { kSilu, kGelu };
+
+// x [n_embd, n_tokens] -> down(activation(gate(x)) * up(x)), [n_embd, n_tokens].
+ggml_tensor* gated_ffn(const GraphBuilder& build, const LayerWeights& layer, ggml_tensor* x,
+                       Gate gate = Gate::kSilu);
 
 }  // namespace winnow::model

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/log.h"
 #include "model/model.h"
 
 namespace winnow::model {
@@ -100,6 +101,40 @@ Rope read_rope(const GgufFile& file, const Reader& read, const Family& family,
   return rope;
 }
 
+// 0 where there is none.
+int read_window(const GgufFile& file, const Reader& read) {
+  const auto swa_window = file.find_integer(read.key("attention.sliding_window"), 0, kMaxCtx);
+  return static_cast<int>(swa_window.value_or(0));
+}
+
+// Some layers see a window: of every `pattern` layers all but the last. Their rotation is never scaled.
+void read_windows(const GgufFile& file, const Reader& read, Hyperparameters& hyper) {
+  const int swa_window = read_window(file, read);
+  const int pattern = read.count_or("attention.sliding_window_pattern", kMaxLayers, 6);
+  for (int layer = 0; layer < hyper.n_layers; ++layer) {
+    hyper.swa_windows[static_cast<size_t>(layer)] = layer % pattern < pattern - 1 ? swa_window : 0;
+  }
+  hyper.rope_swa = hyper.rope;
+  hyper.rope_swa.freq_base =
+      file.find_number(read.key("rope.freq_base_swa"), 1.0F, 1e12F).value_or(10000.0F);
+  hyper.rope_swa.freq_scale = 1.0F;
+}
+
+void warn_about_window(const GgufFile& file, const Reader& read, const Hyperparameters& hyper) {
+  const int swa_window = read_window(file, read);
+  if (swa_window > 0 && swa_window < hyper.n_ctx_train) {
+    log_warning("'" + file.path() + "': the sliding attention window of " +
+                std::to_string(swa_window) + " positions is not applied, as in libllama");
+  }
+}
+
+// 1 / sqrt(head_dim), or what the largest model of the family takes for head_dim.
+float read_query_scale(const Family& family, const Hyperparameters& hyper) {
+  const int dim = hyper.n_layers == family.n_layers_scaled_by_embd ? hyper.n_embd / hyper.n_heads
+                                                                   : hyper.head_dim;
+  return 1.0F / sqrtf(static_cast<float>(dim));
+}
+
 int read_n_vocab(const GgufFile& file) {
   const ggml_tensor* token_embd = file.find_tensor("token_embd.weight");
   if (token_embd == nullptr) {
@@ -158,7 +193,20 @@ Hyperparameters read_hyperparameters(const GgufFile& file, const Family& family)
   hyper.n_ctx_train = read.count("context_length", kMaxCtx);
   hyper.rms_epsilon = file.number(read.key("attention.layer_norm_rms_epsilon"), 0.0F, 1.0F);
   hyper.rope = read_rope(file, read, family, hyper);
-  hyper.query_scale = 1.0F / sqrtf(static_cast<float>(hyper.head_dim));
+  hyper.swa_windows.assign(static_cast<size_t>(hyper.n_layers), 0);
+  if (family.has_windows) {
+    read_windows(file, read, hyper);
+  } else {
+    warn_about_window(file, read, hyper);
+  }
+  hyper.query_scale = read_query_scale(family, hyper);
+  if (family.scales_embeddings) {
+    hyper.embedding_scale = sqrtf(static_cast<float>(hyper.n_embd));
+  }
+  if (family.has_logit_softcap) {
+    hyper.logit_softcap =
+        file.find_number(read.key("final_logit_softcapping"), 0.0F, 1e6F).value_or(0.0F);
+  }
   check_consistency(file, family, hyper);
   return hyper;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace winnow::model {
 
@@ -28,7 +29,16 @@ struct Hyperparameters {
   int n_ctx_train = 0;  // the context length the model was trained for
   float rms_epsilon = 0.0F;
   Rope rope;
-  float query_scale = 0.0F;  // q·k is multiplied with it
+  float query_scale = 0.0F;      // q·k is multiplied with it
+  float embedding_scale = 1.0F;  // embeddings are multiplied with it
+  float logit_softcap = 0.0F;    // logits become cap * tanh(logits / cap); 0: as they are
+
+  std::vector<int>
+      swa_windows;  // [n_layers]: a query sees so many positions, its own included; 0: all
+  Rope rope_swa;    // of the layers that have a window
+
+  int swa_window(int layer) const { return swa_windows[static_cast<size_t>(layer)]; }
+  const Rope& rope_of(int layer) const { return swa_window(layer) > 0 ? rope_swa : rope; }
 
   int gqa_group_size() const { return n_heads / n_kv_heads; }
 };

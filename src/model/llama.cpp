@@ -14,9 +14,10 @@ Projections before_attention(const GraphBuilder& build, int layer, ggml_tensor* 
   ggml_tensor* normed = rms_norm(build, x, w.attn_norm);  // [n_embd, n_tokens]
   const Projections heads = project_heads(build, w, normed);
   return {
-      .q = rotate(build, heads.q, freq_factors),  // [head_dim, n_heads, n_tokens]
-      .k = rotate(build, heads.k, freq_factors),  // [head_dim, n_kv_heads, n_tokens]
-      .v = heads.v,                               // [head_dim, n_kv_heads, n_tokens]
+      .q = rotate(build, heads.q, build.hyper.rope, freq_factors),  // [head_dim, n_heads, n_tokens]
+      .k = rotate(build, heads.k, build.hyper.rope,
+                  freq_factors),  // [head_dim, n_kv_heads, n_tokens]
+      .v = heads.v,               // [head_dim, n_kv_heads, n_tokens]
   };
 }
 
@@ -42,8 +43,13 @@ const Family kLlama = {
     .has_context_factors = false,
     .has_partial_rotation = false,
     .has_qk_norm = false,
+    .has_post_norms = false,
     .has_gate_in_up = false,
+    .has_windows = false,
+    .scales_embeddings = false,
+    .has_logit_softcap = false,
     .scales_queries = false,
+    .n_layers_scaled_by_embd = 0,
     .before_attention = before_attention,
     .after_attention = after_attention,
 };

@@ -15,11 +15,12 @@ Projections before_attention(const GraphBuilder& build, int layer, ggml_tensor* 
 
   ggml_tensor* normed = rms_norm(build, x, w.attn_norm);  // [n_embd, n_tokens]
   const Projections heads = project_heads(build, w, normed);
-  ggml_tensor* q = rotate(build, heads.q, freq_factors);
+  ggml_tensor* q = rotate(build, heads.q, build.hyper.rope, freq_factors);
   return {
       .q = ggml_scale(build.ctx, q, build.hyper.query_scale),  // [head_dim, n_heads, n_tokens]
-      .k = rotate(build, heads.k, freq_factors),               // [head_dim, n_kv_heads, n_tokens]
-      .v = heads.v,                                            // [head_dim, n_kv_heads, n_tokens]
+      .k = rotate(build, heads.k, build.hyper.rope,
+                  freq_factors),  // [head_dim, n_kv_heads, n_tokens]
+      .v = heads.v,               // [head_dim, n_kv_heads, n_tokens]
   };
 }
 
@@ -45,8 +46,13 @@ const Family kPhi3 = {
     .has_context_factors = true,
     .has_partial_rotation = true,
     .has_qk_norm = false,
+    .has_post_norms = false,
     .has_gate_in_up = true,
+    .has_windows = false,
+    .scales_embeddings = false,
+    .has_logit_softcap = false,
     .scales_queries = true,
+    .n_layers_scaled_by_embd = 0,
     .before_attention = before_attention,
     .after_attention = after_attention,
 };

@@ -15,9 +15,9 @@ Projections before_attention(const GraphBuilder& build, int layer, ggml_tensor* 
   ggml_tensor* q = rms_norm(build, heads.q, w.attn_q_norm);  // each head by itself
   ggml_tensor* k = rms_norm(build, heads.k, w.attn_k_norm);
   return {
-      .q = rotate(build, q, nullptr),  // [head_dim, n_heads, n_tokens]
-      .k = rotate(build, k, nullptr),  // [head_dim, n_kv_heads, n_tokens]
-      .v = heads.v,                    // [head_dim, n_kv_heads, n_tokens]
+      .q = rotate(build, q, build.hyper.rope, nullptr),  // [head_dim, n_heads, n_tokens]
+      .k = rotate(build, k, build.hyper.rope, nullptr),  // [head_dim, n_kv_heads, n_tokens]
+      .v = heads.v,                                      // [head_dim, n_kv_heads, n_tokens]
   };
 }
 
@@ -43,8 +43,13 @@ const Family kQwen3 = {
     .has_context_factors = false,
     .has_partial_rotation = false,
     .has_qk_norm = true,
+    .has_post_norms = false,
     .has_gate_in_up = false,
+    .has_windows = false,
+    .scales_embeddings = false,
+    .has_logit_softcap = false,
     .scales_queries = false,
+    .n_layers_scaled_by_embd = 0,
     .before_attention = before_attention,
     .after_attention = after_attention,
 };

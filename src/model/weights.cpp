@@ -76,6 +76,10 @@ LayerWeights find_layer(TensorLookup& find, const Hyperparameters& hyper, const 
   if (family.has_output_bias) {
     w.bo = find.find_vector(block + "attn_output.bias", n_embd);
   }
+  if (family.has_post_norms) {
+    w.attn_post_norm = find.vector(block + "post_attention_norm.weight", n_embd);
+    w.ffn_post_norm = find.vector(block + "post_ffw_norm.weight", n_embd);
+  }
   w.ffn_norm = find.vector(block + "ffn_norm.weight", n_embd);
   if (!family.has_gate_in_up) {
     w.ffn_gate = find.matrix(block + "ffn_gate.weight", n_embd, n_ff);

@@ -36,10 +36,12 @@ struct LayerWeights {
   ggml_tensor* attn_k_norm = nullptr;
   ggml_tensor* wo = nullptr;
   ggml_tensor* bo = nullptr;
+  ggml_tensor* attn_post_norm = nullptr;  // [n_embd], in families that norm after attention
   ggml_tensor* ffn_norm = nullptr;
   ggml_tensor* ffn_gate = nullptr;  // null where ffn_up holds it
   ggml_tensor* ffn_up = nullptr;
   ggml_tensor* ffn_down = nullptr;
+  ggml_tensor* ffn_post_norm = nullptr;  // as attn_post_norm
 };
 
 class Weights {

@@ -35,6 +35,32 @@ void append_numbered(Cache& cache, int layer, int first_pos, int n) {
   test::append_tokens(cache, layer, first_pos, rows, rows);
 }
 
+TEST(Cache, GivesBackWhatAWindowHasLeftBehind) {
+  CacheShape shape = small_shape();
+  shape.swa_windows = {100, 0};
+  EXPECT_EQ(shape.n_windowed_layers(), 1);
+  EXPECT_EQ(CacheShape::window_slack(100), 25);
+  EXPECT_EQ(shape.full_bytes(70), 4 * 70 * shape.row_bytes());
+  EXPECT_EQ(shape.full_bytes(1000), 2 * (100 + 1000) * shape.row_bytes());
+  Cache cache(shape);
+  for (const int layer : {0, 1}) {
+    append_numbered(cache, layer, 0, 124);
+    cache.drop_unseen(layer, 123);
+    EXPECT_EQ(cache.n_cached(layer, 1), 124);  // 24 rows are not worth moving the others
+    append_numbered(cache, layer, 124, 1);
+    cache.drop_unseen(layer, 124);
+  }
+  EXPECT_EQ(cache.n_cached(0, 0), 100);
+  EXPECT_EQ(cache.n_cached(0, 1), 100);
+  EXPECT_EQ(cache.rows(0, 1).positions[0], 25);
+  EXPECT_EQ(oracle::row_element(cache.rows(0, 1).keys, RowType::kF32, 0), 25.0);
+  EXPECT_EQ(cache.n_cached(1, 1), 125);
+  EXPECT_EQ(cache.rows_evicted(), 0);
+  EXPECT_EQ(cache.longest(), 125);
+  append_numbered(cache, 0, 125, 100);
+  EXPECT_EQ(cache.longest(), 125);  // of the layers without a window
+}
+
 TEST(Cache, RandomEvictionsKeepTheRightRowsInOrder) {
   std::mt19937 random(1);
   for (const RowType type : {RowType::kF32, RowType::kF16, RowType::kBf16}) {

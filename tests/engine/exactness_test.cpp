@@ -38,7 +38,7 @@ double kl_of_product(const std::string& path, WeightType weights, int n_tokens) 
   return test::mean_kl(reference, ours, vocabulary_size(model));
 }
 
-void expect_agreement(const std::string& path, int n_tokens) {
+void expect_agreement(const std::string& path, int n_tokens, double most_f32 = 1e-8) {
   const double f32 = kl_of_product(path, WeightType::kF32, n_tokens);
   const double f16 = kl_of_product(path, WeightType::kF16, n_tokens);
   const double file = kl_of_product(path, WeightType::kFile, n_tokens);
@@ -50,7 +50,7 @@ void expect_agreement(const std::string& path, int n_tokens) {
   std::printf(
       "mean KL over %d tokens: f32 %.2e, f16 %.2e, file %.2e; libllama's flash attention %.2e\n",
       n_tokens, f32, f16, file, noise);
-  EXPECT_LE(f32, 1e-8);
+  EXPECT_LE(f32, most_f32);
   EXPECT_LE(f16, 1e-5);
   EXPECT_LE(file, 2 * noise);
 }
@@ -58,6 +58,13 @@ void expect_agreement(const std::string& path, int n_tokens) {
 TEST(Exactness, ProductAttentionAgreesWithPlainAttentionOnSmolLm2) {
   WINNOW_FIND_MODEL(path, test::kSmolLm2);
   expect_agreement(path, 400);
+}
+
+TEST(Exactness, ProductAttentionAgreesWithPlainAttentionOnGemma3) {
+  WINNOW_FIND_MODEL(path, test::kGemma3);
+  // Longer than its window of 512. ggml looks GELU up in a table by the argument rounded to f16, which turns differences in the
+  // last bits into ones of f16 (4.4e-7 here; 8.8e-12 with a GELU computed in f32).
+  expect_agreement(path, 560, 1e-6);
 }
 
 TEST(Exactness, ProductAttentionAgreesWithPlainAttentionOnQwen2) {
@@ -110,6 +117,9 @@ TEST(Exactness, PromptLogitsDoNotDependOnHowThePromptIsCutOnRealModels) {
   expect_same_bits_however_cut(smol, kBatches, 300, WeightType::kBf16, kTwo);
   WINNOW_FIND_MODEL(qwen, test::kQwen2);
   expect_same_bits_however_cut(qwen, kBatches, 120, WeightType::kFile, kTwo);
+  WINNOW_FIND_MODEL(gemma, test::kGemma3);
+  constexpr int kTwoBatches[] = {128, 512};
+  expect_same_bits_however_cut(gemma, kTwoBatches, 540, WeightType::kFile, kTwo);
 }
 
 TEST(Exactness, LayerMajorWithAOneShotPolicyReadsThePromptAsTheFullCacheDoes) {
@@ -150,8 +160,9 @@ void expect_evicted_equals_masked(const std::string& path, int n_tokens) {
   std::mt19937 random(7);
   for (int layer = 0; layer < model.hyper().n_layers; ++layer) {
     for (int kv_head = 0; kv_head < model.hyper().n_kv_heads; ++kv_head) {
-      const int n_keep = std::uniform_int_distribution<int>(1, n_tokens)(random);
-      const auto slots = test::random_slots(random, n_tokens, n_keep);
+      const int n_cached = evicted.cache.n_cached(layer, kv_head);  // less in layers with a window
+      const int n_keep = std::uniform_int_distribution<int>(1, n_cached)(random);
+      const auto slots = test::random_slots(random, n_cached, n_keep);
       evicted.cache.keep(layer, kv_head, slots);
       masked.cache.hide_others(layer, kv_head, slots);
     }
@@ -168,6 +179,10 @@ TEST(Exactness, EvictedEqualsMaskedThroughTheWholeModel) {
   expect_evicted_equals_masked(test::write_tiny_model(), 700);
   expect_evicted_equals_masked(test::write_tiny_model({.architecture = "qwen2", .head_dim = 20}),
                                700);
+  expect_evicted_equals_masked(
+      test::write_tiny_model(
+          {.architecture = "gemma3", .n_layers = 7, .head_dim = 32, .swa_window = 100}),
+      700);
   WINNOW_FIND_MODEL(smol, test::kSmolLm2);
   expect_evicted_equals_masked(smol, 300);
   WINNOW_FIND_MODEL(qwen, test::kQwen2);

@@ -41,6 +41,7 @@ TEST(Families, AgreeWithPlainAttention) {
   expect_agreement({.architecture = "qwen3", .head_dim = 32});
   expect_agreement({.architecture = "qwen3", .head_dim = 32, .fused_qkv = true});
   expect_agreement({.architecture = "phi3", .n_rot = 12});
+  expect_agreement({.architecture = "gemma3", .n_layers = 7, .head_dim = 32, .swa_window = 40});
 }
 
 // The factors are chosen by the context, not by how much of it is used.

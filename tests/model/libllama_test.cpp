@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "gguf.h"
 #include "model/model.h"
 #include "support/ggml_attention.h"
 #include "support/libllama.h"
@@ -87,6 +88,16 @@ TinyModelOptions qwen3() {
 TinyModelOptions phi3() {
   TinyModelOptions options;
   options.architecture = "phi3";
+  return options;
+}
+
+TinyModelOptions gemma3() {
+  TinyModelOptions options;
+  options.architecture = "gemma3";
+  options.n_layers = 7;
+  options.head_dim = 32;
+  options.sentencepiece = true;
+  options.swa_window = 40;
   return options;
 }
 
@@ -188,13 +199,45 @@ INSTANTIATE_TEST_SUITE_P(
                  with(phi3(), [](auto& o) { long_rope(o, 256), o.n_rot = 8; })},
         TinyCase{"Phi3Window", with(phi3(), [](auto& o) { o.swa_window = 16; })},
         TinyCase{"Phi3Biases", with(phi3(), [](auto& o) { o.qkv_bias = true; })},
-        TinyCase{"Phi3Q8", with(phi3(), [](auto& o) { o.matrix_type = GGML_TYPE_Q8_0; })}),
+        TinyCase{"Phi3Q8", with(phi3(), [](auto& o) { o.matrix_type = GGML_TYPE_Q8_0; })},
+        TinyCase{"Gemma3", gemma3()},
+        TinyCase{"Gemma3Untied", with(gemma3(), [](auto& o) { o.tied = false; })},
+        TinyCase{"Gemma3WithoutWindow", with(gemma3(), [](auto& o) { o.swa_window = 0; })},
+        TinyCase{"Gemma3WindowOfOne", with(gemma3(), [](auto& o) { o.swa_window = 1; })},
+        TinyCase{"Gemma3WindowBeyondThePrompt",
+                 with(gemma3(), [](auto& o) { o.swa_window = 301; })},
+        TinyCase{"Gemma3Pattern",
+                 with(gemma3(), [](auto& o) { o.n_layers = 5, o.swa_pattern = 2; })},
+        TinyCase{"Gemma3AllLayersWindowed", with(gemma3(), [](auto& o) { o.n_layers = 5; })},
+        TinyCase{"Gemma3OneHeadPerKvHead", with(gemma3(), [](auto& o) { o.n_kv_heads = 4; })},
+        TinyCase{"Gemma3UnusualHeads",
+                 with(gemma3(), [](auto& o) { o.n_heads = 6, o.n_kv_heads = 3, o.head_dim = 10; })},
+        TinyCase{"Gemma3LinearScaling", with(gemma3(), [](auto& o) { o.rope_scale = 8.0F; })},
+        TinyCase{"Gemma3Yarn", with(gemma3(), [](auto& o) { yarn(o, 4.0F, 64); })},
+        TinyCase{"Gemma3Softcap", with(gemma3(), [](auto& o) { o.logit_softcap = 3.0F; })},
+        TinyCase{"Gemma3LocalBase", with(gemma3(),
+                                         [](auto& o) {
+                                           o.edit = [](gguf_context* g) {
+                                             gguf_set_val_f32(g, "gemma3.rope.freq_base_swa",
+                                                              5000.0F);
+                                           };
+                                         })},
+        TinyCase{"Gemma3QueryScaleOf27B",
+                 with(gemma3(), [](auto& o) { o.n_layers = 62, o.head_dim = 32; })},
+        TinyCase{"Gemma3Fused", with(gemma3(), [](auto& o) { o.fused_qkv = true; })},
+        TinyCase{"Gemma3Q8", with(gemma3(), [](auto& o) { o.matrix_type = GGML_TYPE_Q8_0; })}),
     [](const auto& tiny) { return tiny.param.name; });
 
 TEST(Logits, OfSmolLm2AreLibllamasBits) {
   WINNOW_FIND_MODEL(path, test::kSmolLm2);
   expect_bit_equal(path, 300, 300, 2);
   expect_bit_equal(path, 250, 100, 1);
+}
+
+TEST(Logits, OfGemma3AreLibllamasBits) {
+  WINNOW_FIND_MODEL(path, test::kGemma3);
+  expect_bit_equal(path, 600, 600, 2);  // longer than its window of 512
+  expect_bit_equal(path, 560, 100, 1);
 }
 
 TEST(Logits, OfQwen2AreLibllamasBits) {

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "model/expect_error.h"
 #include "support/models.h"
 
@@ -44,9 +46,10 @@ TEST(Model, OfSmolLm2IsWhatItsCardSays) {
 }
 
 TEST(Model, NamesTheSupportedArchitectures) {
-  expect_edit_error([](gguf_context* g) { gguf_set_val_str(g, "general.architecture", "mamba"); },
-                    ErrorCode::kUnsupported,
-                    "architecture 'mamba' is not supported (supported: llama, qwen2, qwen3, phi3)");
+  expect_edit_error(
+      [](gguf_context* g) { gguf_set_val_str(g, "general.architecture", "mamba"); },
+      ErrorCode::kUnsupported,
+      "architecture 'mamba' is not supported (supported: llama, qwen2, qwen3, phi3, gemma3)");
 }
 
 TEST(Model, NamesMissingKeys) {
@@ -142,6 +145,56 @@ TEST(Model, KnowsLongRopeOnlyWhereTheFamilyHasItsFactors) {
   options.rope_scaling = "su";
   test::expect_load_error(test::write_tiny_model(options), ErrorCode::kUnsupported,
                           "rope scaling 'su' (supported: none, linear, yarn, longrope)");
+}
+
+TinyModelOptions gemma3() {
+  TinyModelOptions options;
+  options.architecture = "gemma3";
+  options.n_layers = 7;
+  options.head_dim = 32;
+  options.swa_window = 100;
+  return options;
+}
+
+TEST(Model, ReadsTheWindowsOfGemma3) {
+  TinyModelOptions options = gemma3();
+  options.rope_scale = 8.0F;
+  options.logit_softcap = 30.0F;
+  const Model model(test::write_tiny_model(options), {});
+  const Hyperparameters& hyper = model.hyper();
+  EXPECT_EQ(hyper.swa_windows, (std::vector{100, 100, 100, 100, 100, 0, 100}));
+  EXPECT_EQ(hyper.rope_of(5).freq_base, 20000.0F);
+  EXPECT_EQ(hyper.rope_of(5).freq_scale, 0.125F);
+  EXPECT_EQ(hyper.rope_of(6).freq_base, 10000.0F);
+  EXPECT_EQ(hyper.rope_of(6).freq_scale, 1.0F);
+  EXPECT_EQ(hyper.embedding_scale, 8.0F);  // sqrt(64)
+  EXPECT_EQ(hyper.logit_softcap, 30.0F);
+  EXPECT_FLOAT_EQ(hyper.query_scale, 1.0F / std::sqrt(32.0F));
+  options.n_layers = 62;  // as the 27B model has
+  EXPECT_FLOAT_EQ(Model(test::write_tiny_model(options), {}).hyper().query_scale, 0.25F);
+}
+
+TEST(Model, RefusesWindowsItCannotRead) {
+  const std::string key = "gemma3.attention.sliding_window_pattern";
+  expect_edit_error([&](gguf_context* g) { gguf_set_val_u32(g, key.c_str(), 0); },
+                    ErrorCode::kBadData, key, gemma3());
+  expect_edit_error(
+      [&](gguf_context* g) {
+        const bool pattern[7] = {};
+        gguf_set_arr_data(g, key.c_str(), GGUF_TYPE_BOOL, pattern, 7);
+      },
+      ErrorCode::kUnsupported, "'" + key + "' with a value per layer", gemma3());
+}
+
+TEST(Model, SaysThatItIgnoresAWindowWhereLibllamaDoes) {
+  TinyModelOptions options;
+  options.architecture = "phi3";
+  options.swa_window = 100;
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(Model(test::write_tiny_model(options), {}).hyper().swa_windows, (std::vector{0, 0}));
+  EXPECT_NE(testing::internal::GetCapturedStderr().find(
+                "sliding attention window of 100 positions is not applied"),
+            std::string::npos);
 }
 
 TEST(Model, ReadsTheOldNameOfLinearScaling) {

@@ -92,33 +92,39 @@ TEST(Weights, RefusesSomeBiasesOfFusedProjections) {
                     {.fused_qkv = true});
 }
 
-// A llama file under another name has all tensors of the llama family and no more.
-TinyModelOptions renamed_llama(const char* architecture) {
+// A file of one family under the name of another has all tensors of the one and no more.
+TinyModelOptions renamed(const std::string& from, const std::string& to) {
   TinyModelOptions options;
-  options.edit = [architecture](gguf_context* g) {
-    const std::string prefix = architecture;
-    gguf_set_val_str(g, "general.architecture", architecture);
+  options.architecture = from;
+  options.edit = [from, to](gguf_context* g) {
+    gguf_set_val_str(g, "general.architecture", to.c_str());
     for (const char* key :
          {"block_count", "context_length", "embedding_length", "feed_forward_length",
           "attention.head_count", "attention.head_count_kv"}) {
-      const int64_t id = gguf_find_key(g, (std::string("llama.") + key).c_str());
-      gguf_set_val_u32(g, (prefix + "." + key).c_str(), gguf_get_val_u32(g, id));
+      const int64_t id = gguf_find_key(g, (from + "." + key).c_str());
+      gguf_set_val_u32(g, (to + "." + key).c_str(), gguf_get_val_u32(g, id));
     }
-    gguf_set_val_f32(g, (prefix + ".attention.layer_norm_rms_epsilon").c_str(), 1e-6F);
+    gguf_set_val_f32(g, (to + ".attention.layer_norm_rms_epsilon").c_str(), 1e-6F);
   };
   return options;
 }
 
 TEST(Weights, RefusesFamiliesWithoutTheirOwnTensors) {
-  const std::pair<const char*, const char*> cases[] = {
-      {"qwen2", "tensor 'blk.0.attn_q.bias' is missing"},
-      {"qwen3", "tensor 'blk.0.attn_q_norm.weight' is missing"},
-      {"phi3",
-       "tensor 'blk.0.ffn_up.weight' has the shape [64, 96, 1, 1] (expected: [64, 192, 1, 1])"},
+  struct Case {
+    const char* from;
+    const char* to;
+    const char* message;
   };
-  for (const auto& [architecture, message] : cases) {
-    expect_load_error(test::write_tiny_model(renamed_llama(architecture)), ErrorCode::kBadData,
-                      message);
+  const Case cases[] = {
+      {"llama", "qwen2", "tensor 'blk.0.attn_q.bias' is missing"},
+      {"llama", "qwen3", "tensor 'blk.0.attn_q_norm.weight' is missing"},
+      {"llama", "phi3",
+       "tensor 'blk.0.ffn_up.weight' has the shape [64, 96, 1, 1] (expected: [64, 192, 1, 1])"},
+      {"qwen3", "gemma3", "tensor 'blk.0.post_attention_norm.weight' is missing"},
+  };
+  for (const Case& c : cases) {
+    expect_load_error(test::write_tiny_model(renamed(c.from, c.to)), ErrorCode::kBadData,
+                      c.message);
   }
 }
 

@@ -13,9 +13,7 @@ namespace winnow::test {
 engine::Sequence make_sequence(const model::Model& model, std::string_view policy, int max_rows,
                                cache::RowType type) {
   policy::Policy parsed = policy::Policy::parse(policy);
-  const cache::CacheShape shape =
-      engine::cache_shape(model.hyper().n_layers, model.hyper().n_kv_heads, model.hyper().head_dim,
-                          type, type, parsed, max_rows);
+  const cache::CacheShape shape = engine::cache_shape(model.hyper(), type, type, parsed, max_rows);
   return {shape, std::move(parsed)};
 }
 

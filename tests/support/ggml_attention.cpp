@@ -87,6 +87,7 @@ class ForwardPass {
     key_rows_ = input(GGML_TYPE_I64, n_tokens, 1);
     value_rows_ = input(GGML_TYPE_I64, n_tokens * n_kv_values(), 1);
     mask_ = input(GGML_TYPE_F32, n_attended_, n_tokens);
+    swa_mask_ = input(GGML_TYPE_F32, n_attended_, n_tokens);
 
     const GraphBuilder build = {.ctx = ctx_.get(),
                                 .hyper = hyper_,
@@ -127,8 +128,9 @@ class ForwardPass {
     ggml_tensor* q = ggml_permute(ctx, p.q, 0, 2, 1, 3);  // [head_dim, n_tokens, n_heads]
     ggml_tensor* scores = ggml_mul_mat(ctx, k, q);        // [n_attended, n_tokens, n_heads]
     ggml_prec_set_acc(scores, GGML_PREC_F32);
-    scores = ggml_soft_max_ext(ctx, scores, mask_, model::attention_scale(model_.family(), hyper_),
-                               0.0F);
+    ggml_tensor* mask = hyper_.swa_window(layer) > 0 ? swa_mask_ : mask_;
+    scores =
+        ggml_soft_max_ext(ctx, scores, mask, model::attention_scale(model_.family(), hyper_), 0.0F);
     ggml_tensor* attended = ggml_mul_mat(ctx, v, scores);  // [head_dim, n_tokens, n_heads]
     attended = ggml_permute(ctx, attended, 0, 2, 1, 3);
     attended = ggml_cont_2d(ctx, attended, int64_t{hyper_.head_dim} * hyper_.n_heads, n_tokens);
@@ -142,6 +144,8 @@ class ForwardPass {
     std::vector<int64_t> key_rows;
     std::vector<int64_t> value_rows;
     std::vector<float> mask;
+    std::vector<float> swa_mask;
+    const int swa_window = *std::max_element(hyper_.swa_windows.begin(), hyper_.swa_windows.end());
     for (int64_t i = 0; i < n_tokens; ++i) {
       const int64_t pos = first + i;
       positions.push_back(static_cast<int32_t>(pos));
@@ -151,16 +155,20 @@ class ForwardPass {
       }
       for (int64_t row = 0; row < n_attended_; ++row) {
         mask.push_back(row <= pos ? 0.0F : -INFINITY);
+        swa_mask.push_back(row <= pos && pos - row < swa_window ? 0.0F : -INFINITY);
       }
     }
     const auto set = [](ggml_tensor* tensor, const auto& data) {
-      ggml_backend_tensor_set(tensor, data.data(), 0, ggml_nbytes(tensor));
+      if (tensor->buffer != nullptr) {  // else no node reads it
+        ggml_backend_tensor_set(tensor, data.data(), 0, ggml_nbytes(tensor));
+      }
     };
     set(tokens_, tokens);
     set(positions_, positions);
     set(key_rows_, key_rows);
     set(value_rows_, value_rows);
     set(mask_, mask);
+    set(swa_mask_, swa_mask);
   }
 
   const model::Model& model_;
@@ -180,6 +188,7 @@ class ForwardPass {
   ggml_tensor* key_rows_ = nullptr;
   ggml_tensor* value_rows_ = nullptr;
   ggml_tensor* mask_ = nullptr;
+  ggml_tensor* swa_mask_ = nullptr;  // of layers with a sliding window
   ggml_tensor* logits_ = nullptr;
 };
 

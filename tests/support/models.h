@@ -12,6 +12,7 @@ std::optional<std::string> find_model(const std::string& file);
 
 inline constexpr const char* kSmolLm2 = "smollm2-135m-instruct-q4_1.gguf";
 inline constexpr const char* kQwen2 = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf";
+inline constexpr const char* kGemma3 = "gemma-3-270m-q4_k_m.gguf";
 
 }  // namespace winnow::test
 

@@ -68,6 +68,12 @@ void write_hyperparameters(gguf_context* gguf, const TinyModelOptions& options) 
   if (options.swa_window > 0) {
     set("attention.sliding_window", options.swa_window);
   }
+  if (options.swa_pattern > 0) {
+    set("attention.sliding_window_pattern", options.swa_pattern);
+  }
+  if (options.logit_softcap > 0) {
+    gguf_set_val_f32(gguf, (prefix + "final_logit_softcapping").c_str(), options.logit_softcap);
+  }
   if (options.rope_attn_factor > 0) {
     gguf_set_val_f32(gguf, (prefix + "rope.scaling.attn_factor").c_str(), options.rope_attn_factor);
   }
@@ -164,13 +170,17 @@ void add_tensors(TensorWriter& add, const TinyModelOptions& options, int n_vocab
     const std::string block = "blk." + std::to_string(layer) + ".";
     add.vector(block + "attn_norm.weight", options.n_embd, 1.0F, 0.1F);
     add_projections(add, options, block);
-    if (options.architecture == "qwen3") {
+    if (options.architecture == "qwen3" || options.architecture == "gemma3") {
       add.vector(block + "attn_q_norm.weight", options.head_dim, 1.0F, 0.1F);
       add.vector(block + "attn_k_norm.weight", options.head_dim, 1.0F, 0.1F);
     }
     add.matrix(block + "attn_output.weight", n_q, options.n_embd);
     if (options.output_bias) {
       add.vector(block + "attn_output.bias", options.n_embd, 0.0F, 0.1F);
+    }
+    if (options.architecture == "gemma3") {
+      add.vector(block + "post_attention_norm.weight", options.n_embd, 1.0F, 0.1F);
+      add.vector(block + "post_ffw_norm.weight", options.n_embd, 1.0F, 0.1F);
     }
     add.vector(block + "ffn_norm.weight", options.n_embd, 1.0F, 0.1F);
     if (options.architecture == "phi3") {

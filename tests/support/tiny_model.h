@@ -33,6 +33,8 @@ struct TinyModelOptions {
   bool context_factors = false;  // rotation factors for long and short contexts, as Phi-3 has them
   int n_ctx_orig = 0;            // the context length before scaling; 0: no key for it
   int swa_window = 0;            // the sliding attention window; 0: no key for it
+  int swa_pattern = 0;           // of so many layers the last sees everything; 0: no key for it
+  float logit_softcap = 0.0F;    // 0: no key for it
   ggml_type matrix_type = GGML_TYPE_F32;
   std::string pre_tokenizer = "gpt-2";
   bool sentencepiece = false;  // a "llama" vocabulary instead of byte-level BPE

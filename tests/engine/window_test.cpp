@@ -1,0 +1,154 @@
+// Layers with a sliding window: what leaves the window goes, policies cut the other layers only, and the plan knows both.
+
+#include <gtest/gtest.h>
+
+#include "engine/session.h"
+#include "support/generate.h"
+#include "support/tiny_model.h"
+
+namespace winnow {
+namespace {
+
+using engine::Engine;
+using engine::EvictWhen;
+using engine::PrefillOrder;
+using engine::Sequence;
+using model::Model;
+
+constexpr PrefillOrder kOrders[] = {PrefillOrder::kChunkMajor, PrefillOrder::kLayerMajor};
+constexpr int kWindow = 40;
+const int kMostKept = kWindow + cache::CacheShape::window_slack(kWindow) - 1;
+
+// Layer 5 sees everything, the six others a window.
+std::string write_windowed_model() {
+  return test::write_tiny_model({.architecture = "gemma3",
+                                 .n_layers = 7,
+                                 .head_dim = 32,
+                                 .n_ctx_train = 8192,
+                                 .swa_window = kWindow});
+}
+
+int n_rows(const Sequence& sequence, int layer) {
+  return sequence.cache.n_cached(layer, sequence.cache.shape().n_kv_heads - 1);
+}
+
+TEST(Window, PromptLogitsDoNotDependOnHowThePromptIsCut) {
+  const Model model(write_windowed_model(), {});
+  const auto tokens = test::random_tokens(400, model.hyper().n_vocab);
+  std::vector<float> first;
+  for (const int n_batch : {8, 37, 64, 400}) {
+    for (const PrefillOrder order : kOrders) {
+      Engine engine(model, {.n_threads = n_batch == 64 ? 2 : 1, .n_batch = n_batch});
+      Sequence sequence = test::make_sequence(model);
+      const auto logits = test::feed_all(engine, sequence, tokens, order);
+      if (first.empty()) {
+        first = logits;
+      }
+      EXPECT_TRUE(test::same_bits(first, logits)) << n_batch << " " << prefill_order_name(order);
+    }
+  }
+}
+
+TEST(Window, RowsThatNoQuerySeesGoAfterEveryStep) {
+  const Model model(write_windowed_model(), {});
+  for (const PrefillOrder order : kOrders) {
+    Engine engine(model, {.n_threads = 1, .n_batch = 64});
+    Sequence sequence = test::make_sequence(model, "full", 500);
+    test::feed_all(engine, sequence, test::random_tokens(300, model.hyper().n_vocab), order);
+    EXPECT_EQ(n_rows(sequence, 5), 300);
+    EXPECT_EQ(n_rows(sequence, 0), kWindow);
+    EXPECT_EQ(n_rows(sequence, 6), kWindow);
+    EXPECT_EQ(sequence.cache.rows(0, 0).positions[0], 300 - kWindow);
+    int most = 0;
+    for (const int32_t token : test::random_tokens(50, model.hyper().n_vocab, 2)) {
+      test::decode_all(engine, sequence, {&token, 1});
+      most = std::max(most, n_rows(sequence, 0));
+    }
+    EXPECT_EQ(most, kMostKept);
+    EXPECT_EQ(n_rows(sequence, 5), 350);
+    EXPECT_EQ(sequence.cache.longest(), 350);
+    EXPECT_EQ(sequence.cache.rows_evicted(), 0);  // by no policy
+    EXPECT_LE(sequence.cache.now_bytes(),
+              sequence.cache.shape().full_bytes(350 + kMostKept - kWindow + 1));
+  }
+}
+
+// The first wave of rows need not have room for the whole prompt.
+TEST(Window, APromptMayBeLongerThanAWindowedHeadHasRoom) {
+  const Model model(test::write_tiny_model({.architecture = "gemma3",
+                                            .n_layers = 2,  // both with a window
+                                            .head_dim = 32,
+                                            .swa_window = kWindow}),
+                    {});
+  Engine engine(model, {.n_threads = 1, .n_batch = 64});
+  Sequence small = test::make_sequence(model, "full", kMostKept + 64);
+  Sequence large = test::make_sequence(model, "full", 1000);
+  const auto tokens = test::random_tokens(500, model.hyper().n_vocab);
+  EXPECT_TRUE(test::same_bits(test::feed_all(engine, small, tokens),
+                              test::feed_all(engine, large, tokens)));
+}
+
+TEST(Window, PoliciesCutTheOtherLayers) {
+  const Model model(write_windowed_model(), {});
+  const auto tokens = test::random_tokens(300, model.hyper().n_vocab);
+  Engine engine(model, {.n_threads = 2, .n_batch = 64});
+  Sequence full = test::make_sequence(model);
+  const auto expected = test::feed_all(engine, full, tokens);
+  for (const char* policy : {"knorm:budget=20", "streaming:budget=20", "knorm:budget=100"}) {
+    Sequence sequence = test::make_sequence(model, policy);
+    EXPECT_TRUE(test::same_bits(
+        expected, test::feed_all(engine, sequence, tokens, PrefillOrder::kLayerMajor)));
+    const int budget = sequence.policy.budget_rows();
+    EXPECT_EQ(n_rows(sequence, 5), budget);
+    EXPECT_EQ(n_rows(sequence, 0), kWindow);
+    EXPECT_EQ(sequence.cache.rows_evicted(), (300 - budget) * model.hyper().n_kv_heads);
+    test::decode_all(engine, sequence, test::random_tokens(30, model.hyper().n_vocab, 2));
+    EXPECT_EQ(n_rows(sequence, 5), budget);
+    EXPECT_LE(n_rows(sequence, 0), kMostKept);
+  }
+}
+
+TEST(Window, ABudgetInBytesIsOneOfTheOtherLayers) {
+  const Model model(write_windowed_model(), {});
+  const auto policy = policy::Policy::parse("knorm:budget=1MiB");
+  const auto shape =
+      engine::cache_shape(model.hyper(), cache::RowType::kF16, cache::RowType::kF16, policy, 0);
+  const auto context =
+      engine::budget_context({.before_question = 9, .document = 9, .total = 9}, true, shape);
+  EXPECT_EQ(context.n_heads, model.hyper().n_kv_heads);
+}
+
+// The peak that the plan states is the one that comes.
+TEST(Window, ThePlanIsWhatTheRunTakes) {
+  const Model model(write_windowed_model(), {});
+  engine::PromptTokens prompt;
+  prompt.document = test::random_tokens(700, model.hyper().n_vocab);
+  prompt.question = test::random_tokens(30, model.hyper().n_vocab, 2);
+  for (const char* policy : {"full", "knorm:budget=64", "knorm:budget=10%,slack=9"}) {
+    for (const EvictWhen evict :
+         {EvictWhen::kAfterPrompt, EvictWhen::kBeforeQuestion, EvictWhen::kPerChunk}) {
+      for (const PrefillOrder order : kOrders) {
+        if (evict == EvictWhen::kPerChunk && order == PrefillOrder::kLayerMajor) {
+          continue;
+        }
+        SCOPED_TRACE(std::string(policy) + " " + evict_when_name(evict) + " " +
+                     prefill_order_name(order));
+        engine::SessionOptions options;
+        options.n_predict = 90;
+        options.ignore_eos = true;
+        options.evict = evict;
+        options.order = order;
+        options.engine = {.n_threads = 1, .n_batch = 64};
+        engine::Session session(model, policy::Policy::parse(policy), prompt, options);
+        const size_t planned = session.plan().kv_peak_bytes;
+        session.run({});
+        const cache::Cache& cache = session.sequence()->cache;
+        EXPECT_EQ(planned, cache.peak_bytes());
+        EXPECT_EQ(session.plan().kv_full_bytes, cache.shape().full_bytes(730 + 89));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace winnow
