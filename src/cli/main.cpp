@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
 #include <exception>
 #include <new>
 #include <string>
@@ -48,8 +49,7 @@ std::string usage_problem(const CLI::App& app, const CLI::ParseError& error,
   const std::vector<const CLI::App*> chosen =
       app.get_subcommands([](const CLI::App* verb) { return verb->parsed(); });
   const CLI::App& parser = chosen.empty() ? app : *chosen.front();
-  const std::string hint = "; '" + std::string("winnow ") +
-                           (chosen.empty() ? "" : parser.get_name() + " ") +
+  const std::string hint = "; 'winnow " + (chosen.empty() ? "" : parser.get_name() + " ") +
                            "--help' lists what there is";
   const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
   const auto is_option = [](const std::string& word) {
@@ -112,8 +112,8 @@ int main(int argc, char** argv) {
     return winnow::cli::print_error(error.code(), error.what());
   } catch (const std::bad_alloc&) {
     return winnow::cli::print_error(ErrorCode::kResourceExhausted, "out of memory");
-  } catch (const std::system_error&
-               error) {  // what the standard library throws when a thread does not start
+  } catch (const std::system_error& error) {
+    // What the standard library throws when a thread does not start.
     return winnow::cli::print_error(ErrorCode::kResourceExhausted, error.what());
   } catch (const std::exception& error) {
     return winnow::cli::print_error(ErrorCode::kInternal, error.what());

@@ -30,7 +30,8 @@ void check_text(const std::string& text, const std::string& name) {
   }
 }
 
-// An empty document with a question about it is a mistake as well: a file that failed to be made, a variable that is not set.
+// An empty document with a question about it is a mistake as well: a file that failed to be made, a variable that is
+// not set.
 void check_texts(const PromptText& text) {
   if (!text.document && !text.question) {
     throw Error(ErrorCode::kInvalidArgument,

@@ -35,8 +35,8 @@ struct PromptTokens {
   std::vector<model::Token> from_question() const;
 };
 
-// Throws invalid_argument when neither text is there or one that is there is blank, bad_data for text that is not UTF-8,
-// unsupported for a template libllama does not know.
+// Throws invalid_argument when neither text is there or one that is there is blank, bad_data for text that is not
+// UTF-8, unsupported for a template libllama does not know.
 PromptTokens tokenize_prompt(const model::Model& model, const PromptText& text);
 
 }  // namespace winnow::engine

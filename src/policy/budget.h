@@ -37,7 +37,8 @@ struct BudgetContext {
 };
 
 // Rows per KV head of a budget that was given. A percentage rounds up, and up to n_sink + n_recent + 1. Throws
-// invalid_argument when bytes come to no row, or n_sink + n_recent leave nothing to choose (all numbers in the message).
+// invalid_argument when bytes come to no row, or n_sink + n_recent leave nothing to choose (all numbers in the
+// message).
 int resolve_budget(const Budget& budget, const BudgetContext& context);
 
 // winnow's default recent window for a budget of so many rows: a quarter of it.

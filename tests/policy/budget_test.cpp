@@ -113,8 +113,8 @@ TEST(ResolveBudget, PercentHasTheQuestionOnTop) {
 TEST(ResolveBudget, PercentLeavesAtLeastOneRowToChoose) {
   EXPECT_EQ(rows("1%", {.n_document = 10, .n_sink = 4, .n_recent = 8}), 13);
   EXPECT_EQ(rows("0.0001%", {.n_document = 0, .n_sink = 0, .n_recent = 0}), 1);
-  for (int n_sink = 0; n_sink < 200;
-       ++n_sink) {  // with the default recent window: the smallest that works
+  // With the default recent window: the smallest that works.
+  for (int n_sink = 0; n_sink < 200; ++n_sink) {
     const int budget_rows = rows("1%", {.n_document = 1, .n_sink = n_sink});
     EXPECT_LT(n_sink + default_n_recent(budget_rows), budget_rows);
     EXPECT_GE(n_sink + default_n_recent(budget_rows - 1), budget_rows - 1);

@@ -33,8 +33,8 @@ TEST(Random, DiffersBySeedLayerAndHead) {
 }
 
 TEST(Random, KeepsEveryPartOfTheInputAlike) {
-  Slots per_quarter(
-      4);  // rows kept of each quarter of 400 positions; 2 heads and 100 seeds keep 100 each
+  // Rows kept of each quarter of 400 positions; 2 heads and 100 seeds keep 100 each.
+  Slots per_quarter(4);
   for (int seed = 0; seed < 100; ++seed) {
     for (const Slots& slots :
          kept("random:budget=100,n_sink=0,n_recent=0,seed=" + std::to_string(seed), 400)) {
