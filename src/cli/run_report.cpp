@@ -51,17 +51,27 @@ ordered_json windowed_layers_json(const cache::Cache& cache) {
           {"bytes", rows * shape.row_bytes()}};
 }
 
-ordered_json kept_rows_json(const cache::Cache& cache) {
+// What `value` gives for each head, as [layer][kv_head].
+template <typename Value>
+ordered_json per_head_json(const cache::CacheShape& shape, const Value& value) {
   ordered_json layers = ordered_json::array();
-  for (int layer = 0; layer < cache.shape().n_layers; ++layer) {
+  for (int layer = 0; layer < shape.n_layers; ++layer) {
     ordered_json heads = ordered_json::array();
-    for (int kv_head = 0; kv_head < cache.shape().n_kv_heads; ++kv_head) {
-      heads.push_back(cache.n_cached(layer, kv_head));
+    for (int kv_head = 0; kv_head < shape.n_kv_heads; ++kv_head) {
+      heads.push_back(value(layer, kv_head));
     }
     layers.push_back(std::move(heads));
   }
+  return layers;
+}
+
+ordered_json kept_rows_json(const cache::Cache& cache) {
   const RowRange range = kept_range(cache, Layers::kGlobal);
-  return {{"min", range.low}, {"max", range.high}, {"per_layer", std::move(layers)}};
+  return {{"min", range.low},
+          {"max", range.high},
+          {"per_layer", per_head_json(cache.shape(), [&](int layer, int kv_head) {
+             return cache.n_cached(layer, kv_head);
+           })}};
 }
 
 ordered_json budget_json(int budget_rows) {
@@ -142,19 +152,13 @@ ordered_json result_json(const engine::Session& session, const engine::SessionRe
 }
 
 ordered_json kept_json(const engine::Sequence& sequence) {
-  const cache::CacheShape& shape = sequence.cache.shape();
-  ordered_json layers = ordered_json::array();
-  for (int layer = 0; layer < shape.n_layers; ++layer) {
-    ordered_json heads = ordered_json::array();
-    for (int kv_head = 0; kv_head < shape.n_kv_heads; ++kv_head) {
-      const cache::HeadRows rows = sequence.cache.rows(layer, kv_head);
-      heads.push_back(std::vector<int>(rows.positions, rows.positions + rows.n));
-    }
-    layers.push_back(std::move(heads));
-  }
+  const cache::Cache& cache = sequence.cache;
   return {{"policy", sequence.policy.spec()},
           {"positions_fed", sequence.positions_fed},
-          {"kept_positions", std::move(layers)}};
+          {"kept_positions", per_head_json(cache.shape(), [&](int layer, int kv_head) {
+             const cache::HeadRows rows = cache.rows(layer, kv_head);
+             return std::vector<int>(rows.positions, rows.positions + rows.n);
+           })}};
 }
 
 std::string plan_text(const engine::Session& session) {

@@ -7,8 +7,7 @@
 namespace winnow::kernels {
 
 CpuBackend::CpuBackend(int n_threads)
-    : backend_(ggml_backend_init_by_type(GGML_BACKEND_DEVICE_TYPE_CPU, nullptr)),
-      n_threads_(n_threads) {
+    : backend_(ggml_backend_init_by_type(GGML_BACKEND_DEVICE_TYPE_CPU, nullptr)) {
   if (n_threads < 1) {
     throw Error(ErrorCode::kInvalidArgument,
                 std::to_string(n_threads) + " threads given; at least 1 is needed");

@@ -13,7 +13,6 @@ class CpuBackend {
   CpuBackend(const CpuBackend&) = delete;
   CpuBackend& operator=(const CpuBackend&) = delete;
 
-  int n_threads() const { return n_threads_; }
   ggml_backend_buffer_type_t buffer_type() const;
 
   // Throws internal when ggml reports a failure.
@@ -21,7 +20,6 @@ class CpuBackend {
 
  private:
   ggml_backend_t backend_;
-  int n_threads_;
 };
 
 }  // namespace winnow::kernels

@@ -56,10 +56,6 @@ ParallelFor::ParallelFor(int n_threads) : graph_(std::make_unique<Graph>(n_threa
 
 ParallelFor::~ParallelFor() = default;
 
-int ParallelFor::n_threads() const {
-  return graph_->backend.n_threads();
-}
-
 void ParallelFor::run(int n_items, const std::function<void(int, int)>& body) {
   graph_->body = &body;
   graph_->n_items = n_items;

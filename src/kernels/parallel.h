@@ -15,8 +15,6 @@ class ParallelFor {
   ParallelFor(const ParallelFor&) = delete;
   ParallelFor& operator=(const ParallelFor&) = delete;
 
-  int n_threads() const;
-
   // Calls body(item, thread) for item = 0 … n_items-1, each once, on any thread. What a body throws first is thrown
   // here after all threads have stopped.
   void run(int n_items, const std::function<void(int item, int thread)>& body);
