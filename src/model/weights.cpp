@@ -157,8 +157,8 @@ void Weights::find_tensors(const GgufFile& file, const Hyperparameters& hyper,
 // Both sets or none: which one a session needs is not known yet.
 void Weights::find_context_factors(TensorLookup& find, const GgufFile& file,
                                    const Hyperparameters& hyper) {
-  const char* const kLong = "rope_factors_long.weight";
-  const char* const kShort = "rope_factors_short.weight";
+  constexpr const char* kLong = "rope_factors_long.weight";
+  constexpr const char* kShort = "rope_factors_short.weight";
   if (file.find_tensor(kLong) != nullptr || file.find_tensor(kShort) != nullptr) {
     rope_factors_long = find.vector(kLong, hyper.rope.n_rot / 2);
     rope_factors_short = find.vector(kShort, hyper.rope.n_rot / 2);

@@ -116,5 +116,28 @@ TEST(DamagedFile, WithASentencePieceVocabularyIsRefusedOrWorks) {
   survive_damage(options, 20000, 22000);
 }
 
+TEST(DamagedFile, OfThePhi3FamilyIsRefusedOrWorks) {
+  test::TinyModelOptions options = smallest();
+  options.architecture = "phi3";
+  options.rope_scaling = "longrope";
+  options.rope_attn_factor = 1.2F;
+  options.n_rot = 12;
+  options.n_ctx_orig = 64;
+  options.context_factors = true;
+  survive_damage(options, 30000, 31500);
+}
+
+TEST(DamagedFile, OfTheGemma3FamilyIsRefusedOrWorks) {
+  test::TinyModelOptions options = smallest();
+  options.architecture = "gemma3";
+  options.n_layers = 2;
+  options.rope_scaling = "yarn";
+  options.rope_scale = 4.0F;
+  options.swa_window = 10;
+  options.swa_pattern = 2;
+  options.logit_softcap = 30.0F;
+  survive_damage(options, 40000, 41500);
+}
+
 }  // namespace
 }  // namespace winnow::model
