@@ -14,16 +14,8 @@
 namespace winnow::engine {
 namespace {
 
-// Prompt graphs have at least this many rows, so that every matrix multiply is of one class and a prompt's logits are the
-// same bits for any chunk size (docs/decisions/determinism.md).
-constexpr int kMinPromptRows = 8;
-
 // Rows of the output matrix in one graph.
 constexpr int kOutputRows = 64;
-
-int padded(int n_tokens) {
-  return std::max(n_tokens, kMinPromptRows);
-}
 
 // Throws unless `n_new` rows have room, of which `n_at_once` come before rows behind a window go.
 void check_sequence(const Sequence& sequence, int n_new, int n_at_once,
@@ -63,77 +55,6 @@ void set_input(ggml_tensor* tensor, const void* data) {
 }
 
 }  // namespace
-
-const char* prefill_order_name(PrefillOrder order) {
-  return order == PrefillOrder::kChunkMajor ? "chunk-major" : "layer-major";
-}
-
-std::optional<PrefillOrder> parse_prefill_order(std::string_view name) {
-  for (const PrefillOrder order : {PrefillOrder::kChunkMajor, PrefillOrder::kLayerMajor}) {
-    if (name == prefill_order_name(order)) {
-      return order;
-    }
-  }
-  if (name == "auto") {
-    return std::nullopt;
-  }
-  throw Error(ErrorCode::kInvalidArgument, "--prefill '" + std::string(name) +
-                                               "' is not known (auto, layer-major, chunk-major)");
-}
-
-// The logits wanted of a feed are taken from `residual` rows after the last layer.
-struct Engine::Prompt {
-  std::span<const Feed> feeds;
-  const FeedOptions& options;
-  std::vector<Chunk> chunks;
-  std::vector<std::vector<float>> wanted;  // per feed: residual rows [n_wanted, n_embd]
-  int64_t n_steps = 0;                     // graphs in all
-  int64_t n_done = 0;
-
-  void step_done() {
-    ++n_done;
-    if (options.progress) {
-      options.progress(static_cast<double>(n_done) / static_cast<double>(n_steps));
-    }
-  }
-
-  void check_cancel() const {
-    if (options.cancel != nullptr && options.cancel->load()) {
-      throw Error(ErrorCode::kCancelled, "cancelled while reading the prompt");
-    }
-  }
-
-  const Feed& feed_of(const Sequence& sequence) const {
-    return *std::find_if(feeds.begin(), feeds.end(),
-                         [&](const Feed& feed) { return feed.sequence == &sequence; });
-  }
-
-  // Whether a slice holds the last token of its sequence's feed.
-  bool is_end(const kernels::Slice& slice, const Sequence& sequence) const {
-    return slice.first_pos + slice.n_tokens ==
-           sequence.positions_fed + static_cast<int>(feed_of(sequence).tokens.size());
-  }
-
-  // Takes the wanted rows of a chunk from its residual stream [n_tokens, n_embd].
-  void collect(const Chunk& chunk, std::span<const float> residual, int n_embd) {
-    for (size_t i = 0; i < chunk.slices.size(); ++i) {
-      const kernels::Slice& slice = chunk.slices[i];
-      const Feed& feed = feed_of(*chunk.sequences[i]);
-      int n_wanted = 0;  // the last so many tokens of the slice
-      if (feed.logits == WantedLogits::kAll) {
-        n_wanted = slice.n_tokens;
-      } else if (feed.logits == WantedLogits::kLast && is_end(slice, *chunk.sequences[i])) {
-        n_wanted = 1;
-      }
-      const auto width = static_cast<size_t>(n_embd);
-      const int first = slice.first_token + slice.n_tokens - n_wanted;
-      const auto rows = residual.subspan(static_cast<size_t>(first) * width,
-                                         static_cast<size_t>(n_wanted) * width);
-      std::vector<float>& to = wanted[static_cast<size_t>(&feed - feeds.data())];
-      to.insert(to.end(), rows.begin(), rows.end());
-    }
-  }
-};
 
 Engine::Engine(const model::Model& model, const EngineOptions& options)
     : model_(model),
@@ -175,10 +96,7 @@ std::vector<std::vector<float>> Engine::feed(std::span<const Feed> feeds,
                 "eviction after every chunk needs the chunk-major order, since all layers must "
                 "have seen a chunk");
   }
-  Prompt prompt{.feeds = feeds,
-                .options = options,
-                .chunks = cut_into_chunks(feeds),
-                .wanted = std::vector<std::vector<float>>(feeds.size())};
+  PromptFeed prompt(feeds, options, options_.n_batch);
   for (const Feed& feed : feeds) {
     feed.sequence->is_usable = false;  // until all layers agree again
   }
@@ -189,50 +107,17 @@ std::vector<std::vector<float>> Engine::feed(std::span<const Feed> feeds,
   }
   std::vector<std::vector<float>> logits;
   for (size_t i = 0; i < feeds.size(); ++i) {
-    logits.push_back(run_output(prompt.wanted[i]));
+    logits.push_back(run_output(prompt.wanted(i)));
     feeds[i].sequence->positions_fed += static_cast<int>(feeds[i].tokens.size());
     feeds[i].sequence->is_usable = true;
   }
   return logits;
 }
 
-std::vector<Engine::Chunk> Engine::cut_into_chunks(std::span<const Feed> feeds) const {
-  std::vector<Chunk> chunks;
-  for (const Feed& feed : feeds) {
-    size_t fed = 0;
-    while (fed < feed.tokens.size()) {
-      if (chunks.empty() || chunks.back().n_tokens == options_.n_batch) {
-        chunks.emplace_back();
-      }
-      Chunk& chunk = chunks.back();
-      const size_t n = std::min(feed.tokens.size() - fed,
-                                static_cast<size_t>(options_.n_batch - chunk.n_tokens));
-      const int first_pos = feed.sequence->positions_fed + static_cast<int>(fed);
-      chunk.slices.push_back({.cache = &feed.sequence->cache,
-                              .first_token = chunk.n_tokens,
-                              .n_tokens = static_cast<int>(n),
-                              .first_pos = first_pos,
-                              .is_prompt = true});
-      chunk.sequences.push_back(feed.sequence);
-      for (size_t i = 0; i < n; ++i) {
-        chunk.tokens.push_back(feed.tokens[fed + i]);
-        chunk.positions.push_back(first_pos + static_cast<int>(i));
-      }
-      chunk.n_tokens += static_cast<int>(n);
-      fed += n;
-    }
-  }
-  for (Chunk& chunk : chunks) {
-    chunk.tokens.resize(static_cast<size_t>(padded(chunk.n_tokens)), 0);
-    chunk.positions.resize(chunk.tokens.size(), 0);
-  }
-  return chunks;
-}
-
-void Engine::feed_chunk_major(Prompt& prompt) {
+void Engine::feed_chunk_major(PromptFeed& prompt) {
   const int n_layers = model_.hyper().n_layers;
   const auto n_embd = static_cast<size_t>(model_.hyper().n_embd);
-  prompt.n_steps = static_cast<int64_t>(prompt.chunks.size());
+  prompt.expect_steps(static_cast<int64_t>(prompt.chunks.size()));
   std::vector<float> residual;
   for (const Chunk& chunk : prompt.chunks) {
     prompt.check_cancel();
@@ -257,10 +142,10 @@ void Engine::feed_chunk_major(Prompt& prompt) {
   }
 }
 
-void Engine::feed_layer_major(Prompt& prompt) {
+void Engine::feed_layer_major(PromptFeed& prompt) {
   const int n_layers = model_.hyper().n_layers;
   const auto n_embd = static_cast<size_t>(model_.hyper().n_embd);
-  prompt.n_steps = static_cast<int64_t>(prompt.chunks.size()) * n_layers;
+  prompt.expect_steps(static_cast<int64_t>(prompt.chunks.size()) * n_layers);
   size_t n_rows = 0;
   for (const Chunk& chunk : prompt.chunks) {
     n_rows += chunk.tokens.size();
@@ -337,7 +222,7 @@ std::vector<float> Engine::run_output(std::span<const float> residual) {
   std::vector<float> rows;
   for (size_t done = 0; done < n_rows;) {
     const size_t n = std::min(n_rows - done, static_cast<size_t>(kOutputRows));
-    const int n_graph_rows = padded(static_cast<int>(n));
+    const int n_graph_rows = padded_rows(static_cast<int>(n));
     rows.assign(residual.data() + done * n_embd, residual.data() + (done + n) * n_embd);
     rows.resize(static_cast<size_t>(n_graph_rows) * n_embd, 0.0F);
     StepGraph& graph = graphs_.get({.first_layer = model_.hyper().n_layers,
@@ -403,11 +288,11 @@ void Engine::compute(StepGraph& graph) {
 
 Engine::Footprint Engine::footprint(int n_tokens, PrefillOrder order) {
   const int n_layers = model_.hyper().n_layers;
-  const int rows = padded(std::min(n_tokens, options_.n_batch));
+  const int rows = padded_rows(std::min(n_tokens, options_.n_batch));
   const int n_last = n_tokens % options_.n_batch;  // tokens of a last chunk that is not full
   const auto n_residual_rows =
       static_cast<size_t>(n_tokens / options_.n_batch) * static_cast<size_t>(rows) +
-      static_cast<size_t>(n_last > 0 ? padded(n_last) : 0);
+      static_cast<size_t>(n_last > 0 ? padded_rows(n_last) : 0);
   const bool is_layer_major = order == PrefillOrder::kLayerMajor;
   const size_t layers = graphs_.measure({.first_layer = 0,
                                          .n_layers = is_layer_major ? 1 : n_layers,

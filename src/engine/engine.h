@@ -1,13 +1,10 @@
 // Runs a model over sequences: prompts in one of two orders, then generated tokens, evicting in between.
 #pragma once
 
-#include <atomic>
-#include <functional>
-#include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
+#include "engine/feed.h"
 #include "engine/sequence.h"
 #include "engine/step_graph.h"
 #include "kernels/cache_ops.h"
@@ -16,40 +13,6 @@
 #include "model/model.h"
 
 namespace winnow::engine {
-
-using model::Token;
-
-// Two loop nests over the same graphs; both give the same bits while nothing is evicted.
-enum class PrefillOrder {
-  kChunkMajor,  // a chunk of tokens passes all layers, then the next chunk
-  kLayerMajor,  // all chunks pass layer 0, layer 0 is evicted, then layer 1, …: the prompt's attention is exact
-};
-
-const char* prefill_order_name(PrefillOrder order);
-// "chunk-major", "layer-major", or "auto" for none; throws invalid_argument with the list.
-std::optional<PrefillOrder> parse_prefill_order(std::string_view name);
-
-// When the rows of a prompt are cut to the budget.
-enum class PromptEviction {
-  kAfter,     // once the whole prompt has attended
-  kPerChunk,  // after every chunk: memory never exceeds budget + chunk, but later chunks see less
-  kNever,
-};
-
-enum class WantedLogits { kNone, kLast, kAll };
-
-struct Feed {
-  Sequence* sequence;
-  std::span<const Token> tokens;
-  WantedLogits logits = WantedLogits::kLast;
-};
-
-struct FeedOptions {
-  PrefillOrder order = PrefillOrder::kChunkMajor;
-  PromptEviction eviction = PromptEviction::kAfter;
-  std::function<void(double)> progress;       // the fraction done, now and then; may be empty
-  const std::atomic<bool>* cancel = nullptr;  // checked between graphs
-};
 
 struct DecodeInput {
   Sequence* sequence;
@@ -91,19 +54,8 @@ class Engine {
   const EngineOptions& options() const { return options_; }
 
  private:
-  // A piece of a feed that goes through a graph at once.
-  struct Chunk {
-    std::vector<kernels::Slice> slices;
-    std::vector<Sequence*> sequences;  // of the slices
-    std::vector<Token> tokens;         // padded
-    std::vector<int32_t> positions;    // padded
-    int n_tokens = 0;                  // without padding
-  };
-  struct Prompt;  // a feed under way
-
-  std::vector<Chunk> cut_into_chunks(std::span<const Feed> feeds) const;
-  void feed_chunk_major(Prompt& prompt);
-  void feed_layer_major(Prompt& prompt);
+  void feed_chunk_major(PromptFeed& prompt);
+  void feed_layer_major(PromptFeed& prompt);
   void run_layers(const Chunk& chunk, int first_layer, int n_layers, float* residual);
   void settle(const Chunk& chunk, int first_layer, int n_layers);
   std::vector<float> run_output(std::span<const float> residual);

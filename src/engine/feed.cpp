@@ -1,0 +1,115 @@
+#include "engine/feed.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/error.h"
+
+namespace winnow::engine {
+namespace {
+
+std::vector<Chunk> cut_into_chunks(std::span<const Feed> feeds, int n_batch) {
+  std::vector<Chunk> chunks;
+  for (const Feed& feed : feeds) {
+    size_t fed = 0;
+    while (fed < feed.tokens.size()) {
+      if (chunks.empty() || chunks.back().n_tokens == n_batch) {
+        chunks.emplace_back();
+      }
+      Chunk& chunk = chunks.back();
+      const size_t n =
+          std::min(feed.tokens.size() - fed, static_cast<size_t>(n_batch - chunk.n_tokens));
+      const int first_pos = feed.sequence->positions_fed + static_cast<int>(fed);
+      chunk.slices.push_back({.cache = &feed.sequence->cache,
+                              .first_token = chunk.n_tokens,
+                              .n_tokens = static_cast<int>(n),
+                              .first_pos = first_pos,
+                              .is_prompt = true});
+      chunk.sequences.push_back(feed.sequence);
+      for (size_t i = 0; i < n; ++i) {
+        chunk.tokens.push_back(feed.tokens[fed + i]);
+        chunk.positions.push_back(first_pos + static_cast<int>(i));
+      }
+      chunk.n_tokens += static_cast<int>(n);
+      fed += n;
+    }
+  }
+  for (Chunk& chunk : chunks) {
+    chunk.tokens.resize(static_cast<size_t>(padded_rows(chunk.n_tokens)), 0);
+    chunk.positions.resize(chunk.tokens.size(), 0);
+  }
+  return chunks;
+}
+
+}  // namespace
+
+const char* prefill_order_name(PrefillOrder order) {
+  return order == PrefillOrder::kChunkMajor ? "chunk-major" : "layer-major";
+}
+
+std::optional<PrefillOrder> parse_prefill_order(std::string_view name) {
+  for (const PrefillOrder order : {PrefillOrder::kChunkMajor, PrefillOrder::kLayerMajor}) {
+    if (name == prefill_order_name(order)) {
+      return order;
+    }
+  }
+  if (name == "auto") {
+    return std::nullopt;
+  }
+  throw Error(ErrorCode::kInvalidArgument, "--prefill '" + std::string(name) +
+                                               "' is not known (auto, layer-major, chunk-major)");
+}
+
+int padded_rows(int n_tokens) {
+  return std::max(n_tokens, kMinPromptRows);
+}
+
+PromptFeed::PromptFeed(std::span<const Feed> all_feeds, const FeedOptions& how, int n_batch)
+    : feeds(all_feeds),
+      options(how),
+      chunks(cut_into_chunks(all_feeds, n_batch)),
+      wanted_(all_feeds.size()) {}
+
+void PromptFeed::step_done() {
+  ++n_done_;
+  if (options.progress) {
+    options.progress(static_cast<double>(n_done_) / static_cast<double>(n_steps_));
+  }
+}
+
+void PromptFeed::check_cancel() const {
+  if (options.cancel != nullptr && options.cancel->load()) {
+    throw Error(ErrorCode::kCancelled, "cancelled while reading the prompt");
+  }
+}
+
+const Feed& PromptFeed::feed_of(const Sequence& sequence) const {
+  return *std::find_if(feeds.begin(), feeds.end(),
+                       [&](const Feed& feed) { return feed.sequence == &sequence; });
+}
+
+bool PromptFeed::is_end(const kernels::Slice& slice, const Sequence& sequence) const {
+  return slice.first_pos + slice.n_tokens ==
+         sequence.positions_fed + static_cast<int>(feed_of(sequence).tokens.size());
+}
+
+void PromptFeed::collect(const Chunk& chunk, std::span<const float> residual, int n_embd) {
+  for (size_t i = 0; i < chunk.slices.size(); ++i) {
+    const kernels::Slice& slice = chunk.slices[i];
+    const Feed& feed = feed_of(*chunk.sequences[i]);
+    int n_wanted = 0;  // the last so many tokens of the slice
+    if (feed.logits == WantedLogits::kAll) {
+      n_wanted = slice.n_tokens;
+    } else if (feed.logits == WantedLogits::kLast && is_end(slice, *chunk.sequences[i])) {
+      n_wanted = 1;
+    }
+    const auto width = static_cast<size_t>(n_embd);
+    const int first = slice.first_token + slice.n_tokens - n_wanted;
+    const auto rows =
+        residual.subspan(static_cast<size_t>(first) * width, static_cast<size_t>(n_wanted) * width);
+    std::vector<float>& to = wanted_[static_cast<size_t>(&feed - feeds.data())];
+    to.insert(to.end(), rows.begin(), rows.end());
+  }
+}
+
+}  // namespace winnow::engine
