@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <climits>
 #include <cstring>
 #include <new>
 #include <set>
@@ -17,8 +18,24 @@ namespace {
 // Rows of the output matrix in one graph.
 constexpr int kOutputRows = 64;
 
-// Throws unless `n_new` rows have room, of which `n_at_once` come before rows behind a window go.
-void check_sequence(const Sequence& sequence, int n_new, int n_at_once,
+// The most rows a head of `n_cached` rows will hold while `n_new` come, `n_batch` at once; after each time those of a layer
+// with a window go that no token sees any more, and other heads are cut to `n_stay`.
+int most_rows(int n_cached, int n_new, int n_batch, int swa_window, int n_stay) {
+  int rows = n_cached;
+  int most = n_cached;
+  for (int fed = 0; fed < n_new; fed += n_batch) {
+    rows += std::min(n_batch, n_new - fed);
+    most = std::max(most, rows);
+    if (swa_window == 0) {
+      rows = std::min(rows, n_stay);
+    } else if (rows - swa_window >= cache::CacheShape::window_slack(swa_window)) {
+      rows = swa_window;
+    }
+  }
+  return most;
+}
+
+void check_sequence(const Sequence& sequence, int n_new, int n_batch, int n_stay,
                     std::set<const Sequence*>& seen) {
   if (!seen.insert(&sequence).second) {
     throw Error(ErrorCode::kInvalidArgument, "the same sequence appears twice in one batch");
@@ -29,14 +46,14 @@ void check_sequence(const Sequence& sequence, int n_new, int n_at_once,
   }
   const cache::CacheShape& shape = sequence.cache.shape();
   for (int layer = 0; layer < shape.n_layers; ++layer) {
-    const int n_rows = shape.swa_window(layer) > 0 ? std::min(n_new, n_at_once) : n_new;
     for (int kv_head = 0; kv_head < shape.n_kv_heads; ++kv_head) {
-      if (sequence.cache.n_cached(layer, kv_head) + n_rows > shape.max_rows) {
+      const int n_cached = sequence.cache.n_cached(layer, kv_head);
+      const int most = most_rows(n_cached, n_new, n_batch, shape.swa_window(layer), n_stay);
+      if (most > shape.max_rows) {
         throw Error(ErrorCode::kInvalidArgument,
-                    "no room for " + std::to_string(n_rows) + " more rows: layer " +
-                        std::to_string(layer) + " holds " +
-                        std::to_string(sequence.cache.n_cached(layer, kv_head)) + " of at most " +
-                        std::to_string(shape.max_rows));
+                    "no room for " + std::to_string(most - n_cached) + " more rows: layer " +
+                        std::to_string(layer) + " holds " + std::to_string(n_cached) +
+                        " of at most " + std::to_string(shape.max_rows));
       }
     }
   }
@@ -83,10 +100,8 @@ std::vector<std::vector<float>> Engine::feed(std::span<const Feed> feeds,
     }
     const bool is_cut =
         options.eviction == PromptEviction::kPerChunk && !feed.sequence->policy.is_unlimited();
-    check_sequence(
-        *feed.sequence,
-        std::min(static_cast<int>(feed.tokens.size()), is_cut ? options_.n_batch : INT32_MAX),
-        options_.n_batch, seen);
+    check_sequence(*feed.sequence, static_cast<int>(feed.tokens.size()), options_.n_batch,
+                   is_cut ? feed.sequence->policy.budget_rows() : INT_MAX, seen);
     for (const Token token : feed.tokens) {
       check_token(token, model_.hyper().n_vocab);
     }
@@ -244,7 +259,7 @@ std::vector<float> Engine::decode(std::span<const DecodeInput> inputs) {
   std::vector<Token> tokens;
   std::vector<int32_t> positions;
   for (const DecodeInput& input : inputs) {
-    check_sequence(*input.sequence, 1, 1, seen);
+    check_sequence(*input.sequence, 1, 1, INT_MAX, seen);
     check_token(input.token, model_.hyper().n_vocab);
     slices.push_back({.cache = &input.sequence->cache,
                       .first_token = static_cast<int>(slices.size()),

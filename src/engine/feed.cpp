@@ -8,12 +8,15 @@
 namespace winnow::engine {
 namespace {
 
-std::vector<Chunk> cut_into_chunks(std::span<const Feed> feeds, int n_batch) {
+// Feeds share chunks, except where chunks are the occasions of eviction: there a neighbour would change what is kept.
+std::vector<Chunk> cut_into_chunks(std::span<const Feed> feeds, PromptEviction eviction,
+                                   int n_batch) {
+  const bool shares_chunks = eviction != PromptEviction::kPerChunk;
   std::vector<Chunk> chunks;
   for (const Feed& feed : feeds) {
     size_t fed = 0;
     while (fed < feed.tokens.size()) {
-      if (chunks.empty() || chunks.back().n_tokens == n_batch) {
+      if (chunks.empty() || chunks.back().n_tokens == n_batch || (fed == 0 && !shares_chunks)) {
         chunks.emplace_back();
       }
       Chunk& chunk = chunks.back();
@@ -67,7 +70,7 @@ int padded_rows(int n_tokens) {
 PromptFeed::PromptFeed(std::span<const Feed> all_feeds, const FeedOptions& how, int n_batch)
     : feeds(all_feeds),
       options(how),
-      chunks(cut_into_chunks(all_feeds, n_batch)),
+      chunks(cut_into_chunks(all_feeds, how.eviction, n_batch)),
       wanted_(all_feeds.size()) {}
 
 void PromptFeed::step_done() {

@@ -132,10 +132,23 @@ TEST(Cache, HiddenRowsStayButAreMarked) {
   const cache::HeadRows rows = cache.rows(0, 0);
   EXPECT_EQ(std::vector<int>(rows.hidden, rows.hidden + rows.n), (std::vector<int>{0, 1, 0, 1, 0}));
   EXPECT_EQ(cache.n_cached(0, 0), 5);
-  const std::vector<int> rest{0, 1, 4};
+  const std::vector<int> rest{1, 2, 4};
   cache.keep(0, 0, rest);
   const cache::HeadRows after = cache.rows(0, 0);
-  EXPECT_EQ(std::vector<int>(after.hidden, after.hidden + after.n), (std::vector<int>{0, 1, 0}));
+  EXPECT_EQ(std::vector<int>(after.hidden, after.hidden + after.n), (std::vector<int>{1, 0, 0}));
+}
+
+// Eviction may leave the value that was not finite: attention must go on guarding against it.
+TEST(Cache, RemembersThatValuesWereNotFinite) {
+  Cache cache(small_shape());
+  append_numbered(cache, 0, 0, 2);
+  EXPECT_FALSE(cache.rows(0, 0).has_nonfinite_values);
+  const std::vector<float> rows(8, std::numeric_limits<float>::infinity());
+  test::append_tokens(cache, 0, 2, rows, rows);
+  const std::vector<int> last{2};
+  cache.keep(0, 0, last);
+  EXPECT_TRUE(cache.rows(0, 0).has_nonfinite_values);
+  EXPECT_EQ(cache.append_counts().nonfinite_values, 8);
 }
 
 TEST(Cache, NamesTheTypesItKnows) {

@@ -61,6 +61,17 @@ TEST_F(EngineBorders, RefusesWhatCannotBeFed) {
   EXPECT_TRUE(engine_.decode({}).empty());
 }
 
+TEST_F(EngineBorders, RefusesChunksThatWouldNotFitBesideTheBudget) {
+  Sequence sequence = test::make_sequence(model_, "knorm:budget=40", 71);  // 40 + 32 are needed
+  const Feed one{.sequence = &sequence, .tokens = tokens_};
+  const FeedOptions per_chunk{.eviction = engine::PromptEviction::kPerChunk, .progress = {}};
+  const std::string message = error_of(ErrorCode::kInvalidArgument, [&] {
+    engine_.feed({&one, 1}, per_chunk);
+  });
+  EXPECT_NE(message.find("no room for 72 more rows"), std::string::npos) << message;
+  EXPECT_TRUE(sequence.is_usable);
+}
+
 TEST_F(EngineBorders, ACancelledPromptLeavesTheSequenceUnusableAndOthersAlone) {
   for (const PrefillOrder order : {PrefillOrder::kChunkMajor, PrefillOrder::kLayerMajor}) {
     Sequence cancelled = test::make_sequence(model_);

@@ -99,7 +99,7 @@ TEST(Exactness, PromptLogitsDoNotDependOnHowThePromptIsCut) {
   for (const ggml_type type :
        {GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16, GGML_TYPE_Q8_0, GGML_TYPE_Q4_0}) {
     const std::string path = test::write_tiny_model({.head_dim = 64, .matrix_type = type});
-    constexpr int kBatches[] = {8, 64, 512, 700};
+    constexpr int kBatches[] = {3, 8, 64, 512, 700};  // 3: every chunk is padded
     expect_same_bits_however_cut(path, kBatches, 700, WeightType::kFile, kThreads);
   }
   const std::string path = test::write_tiny_model({.n_layers = 1, .n_ctx_train = 8192});
@@ -270,6 +270,25 @@ TEST(Exactness, NeighboursInABatchChangeNothing) {
                                WeightType::kFile, 200);
   WINNOW_FIND_MODEL(smol, test::kSmolLm2);
   expect_alone_equals_together(smol, WeightType::kFile, 90);
+}
+
+TEST(Exactness, NeighboursChangeNothingWhereEveryChunkIsCut) {
+  const Model model(test::write_tiny_model(), {});
+  const auto a = test::random_tokens(170, model.hyper().n_vocab, 3);
+  const auto b = test::random_tokens(130, model.hyper().n_vocab, 4);
+  Engine engine(model, {.n_threads = 1, .n_batch = 50});
+  const engine::FeedOptions per_chunk{.eviction = engine::PromptEviction::kPerChunk,
+                                      .progress = {}};
+  Sequence alone = test::make_sequence(model, "knorm:budget=30");
+  const engine::Feed one{&alone, b};
+  const auto expected = engine.feed({&one, 1}, per_chunk);
+  Sequence together_a = test::make_sequence(model, "knorm:budget=30");
+  Sequence together_b = test::make_sequence(model, "knorm:budget=30");
+  const engine::Feed both[] = {{&together_a, a}, {&together_b, b}};
+  const auto logits = engine.feed(both, per_chunk);
+  EXPECT_TRUE(test::same_bits(logits[1], expected[0]));
+  EXPECT_EQ(test::kept_positions(together_b.cache), test::kept_positions(alone.cache));
+  EXPECT_EQ(together_b.evictions.count, alone.evictions.count);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "engine/session.h"
 #include "support/generate.h"
 #include "support/tiny_model.h"
@@ -45,6 +46,23 @@ TEST(Window, PromptLogitsDoNotDependOnHowThePromptIsCut) {
         first = logits;
       }
       EXPECT_TRUE(test::same_bits(first, logits)) << n_batch << " " << prefill_order_name(order);
+    }
+  }
+}
+
+TEST(Window, RefusesChunksThatWouldNotFitBesideTheWindow) {
+  const Model model(write_windowed_model(), {});
+  Engine engine(model, {.n_threads = 1, .n_batch = 64});
+  const auto tokens = test::random_tokens(300, model.hyper().n_vocab);
+  for (const int max_rows : {kWindow + 63, kWindow + 64}) {
+    Sequence sequence = test::make_sequence(model, "knorm:budget=8", max_rows);
+    const engine::Feed one{.sequence = &sequence, .tokens = tokens};
+    const engine::FeedOptions per_chunk{.eviction = engine::PromptEviction::kPerChunk,
+                                        .progress = {}};
+    if (max_rows < kWindow + 64) {
+      EXPECT_THROW(engine.feed({&one, 1}, per_chunk), Error);
+    } else {
+      EXPECT_NO_THROW(engine.feed({&one, 1}, per_chunk));
     }
   }
 }
