@@ -301,28 +301,33 @@ void Engine::compute(StepGraph& graph) {
   peak_.scratch_bytes = std::max(peak_.scratch_bytes, step_.scratch_bytes());
 }
 
-Engine::Footprint Engine::footprint(int n_tokens, PrefillOrder order) {
+Engine::Footprint Engine::footprint(const Workload& work) {
   const int n_layers = model_.hyper().n_layers;
-  const int rows = padded_rows(std::min(n_tokens, options_.n_batch));
-  const int n_last = n_tokens % options_.n_batch;  // tokens of a last chunk that is not full
+  const int rows = padded_rows(std::min(work.n_prompt, options_.n_batch));
+  const int n_last = work.n_prompt % options_.n_batch;  // tokens of a last chunk that is not full
   const auto n_residual_rows =
-      static_cast<size_t>(n_tokens / options_.n_batch) * static_cast<size_t>(rows) +
+      static_cast<size_t>(work.n_prompt / options_.n_batch) * static_cast<size_t>(rows) +
       static_cast<size_t>(n_last > 0 ? padded_rows(n_last) : 0);
-  const bool is_layer_major = order == PrefillOrder::kLayerMajor;
+  const bool is_layer_major = work.order == PrefillOrder::kLayerMajor;
   const size_t layers = graphs_.measure({.first_layer = 0,
                                          .n_layers = is_layer_major ? 1 : n_layers,
                                          .n_tokens = rows,
                                          .has_logits = false});
-  const size_t output = graphs_.measure(
-      {.first_layer = n_layers, .n_layers = 0, .n_tokens = kMinPromptRows, .has_logits = true});
-  const size_t decode =
-      graphs_.measure({.first_layer = 0, .n_layers = n_layers, .n_tokens = 1, .has_logits = true});
-  return {.compute_bytes = std::max({layers, output, decode}),
-          .scratch_bytes = step_.measure_scratch(n_tokens),
-          .residual_bytes =
-              is_layer_major
-                  ? n_residual_rows * static_cast<size_t>(model_.hyper().n_embd) * sizeof(float)
-                  : 0};
+  const int n_output_rows = work.has_all_logits ? std::min(work.n_prompt, kOutputRows) : 1;
+  const size_t output = graphs_.measure({.first_layer = n_layers,
+                                         .n_layers = 0,
+                                         .n_tokens = padded_rows(n_output_rows),
+                                         .has_logits = true});
+  const GraphShape decode{
+      .first_layer = 0, .n_layers = n_layers, .n_tokens = 1, .has_logits = true};
+  return {
+      .compute_bytes =
+          std::max({layers, output, work.n_decoded > 0 ? graphs_.measure(decode) : size_t{0}}),
+      .scratch_bytes = step_.measure_scratch(work.n_prompt + work.n_decoded, work.n_decoded > 0),
+      .residual_bytes =
+          is_layer_major
+              ? n_residual_rows * static_cast<size_t>(model_.hyper().n_embd) * sizeof(float)
+              : 0};
 }
 
 }  // namespace winnow::engine

@@ -41,13 +41,20 @@ class Engine {
   // policy's schedule says so. Throws like feed.
   std::vector<float> decode(std::span<const DecodeInput> inputs);
 
-  // What a feed of so many tokens will take: the graphs' buffer, attention scratch, and the residual stream.
+  // One prompt and what is generated after it.
+  struct Workload {
+    int n_prompt;
+    int n_decoded;  // generated tokens that are fed
+    PrefillOrder order;
+    bool has_all_logits;  // of every prompt token
+  };
+  // What that will take: the graphs' buffer, attention scratch, and the residual stream.
   struct Footprint {
     size_t compute_bytes;
     size_t scratch_bytes;
     size_t residual_bytes;
   };
-  Footprint footprint(int n_tokens, PrefillOrder order);
+  Footprint footprint(const Workload& work);
   Footprint peak_footprint() const { return peak_; }
 
   const model::Model& model() const { return model_; }

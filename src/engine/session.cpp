@@ -89,21 +89,22 @@ Session::Session(const model::Model& model, policy::Policy policy, PromptTokens 
         "--evict per-chunk needs --prefill chunk-major, since all layers must have seen a chunk");
   }
   const int room = n_ctx_ - prompt_.size();
-  const int n_predict = options.n_predict < 0 ? room : std::min(options.n_predict, room + 1);
+  // The last token is not fed, so it needs no room.
+  const int n_predict = options.n_predict < 0 ? room + 1 : std::min(options.n_predict, room + 1);
   PlanInput input{.prompt = lengths(),
                   .n_predict = n_predict,
                   .evict = options.evict,
                   .order = order_,
                   .n_batch = options.engine.n_batch};
   plan_ = make_plan(input, shape_, policy_);
-  plan_.footprint = footprint();
+  plan_.footprint = footprint(n_predict);
   plan_.logits_bytes = logits_bytes(n_predict);
   shape_.max_rows = plan_.max_rows;
   Plan needed = plan_;
   if (options.n_predict < 0) {  // how long the answer gets is open: what is certain is the prompt
     input.n_predict = 0;
     needed = make_plan(input, shape_, policy_);
-    needed.footprint = plan_.footprint;
+    needed.footprint = footprint(0);
     needed.logits_bytes = logits_bytes(0);
   }
   check_fits(needed, shape_, options.engine.n_threads);
@@ -126,12 +127,17 @@ size_t Session::logits_bytes(int n_predict) const {
 }
 
 // With before-question eviction the prompt is fed in two parts, and only the scratch for attention sees both.
-Engine::Footprint Session::footprint() {
-  Engine::Footprint whole = engine_.footprint(prompt_.size(), order_);
+Engine::Footprint Session::footprint(int n_predict) {
+  Engine::Workload work{.n_prompt = prompt_.size(),
+                        .n_decoded = std::max(n_predict - 1, 0),
+                        .order = order_,
+                        .has_all_logits = options_.keep_all_logits};
+  Engine::Footprint whole = engine_.footprint(work);
   if (options_.evict == EvictWhen::kBeforeQuestion) {
-    const int n_first = lengths().before_question;
-    const Engine::Footprint first = engine_.footprint(n_first, order_);
-    const Engine::Footprint second = engine_.footprint(prompt_.size() - n_first, order_);
+    work.n_prompt = lengths().before_question;
+    const Engine::Footprint first = engine_.footprint(work);
+    work.n_prompt = prompt_.size() - work.n_prompt;
+    const Engine::Footprint second = engine_.footprint(work);
     whole.compute_bytes = std::max(first.compute_bytes, second.compute_bytes);
     whole.residual_bytes = std::max(first.residual_bytes, second.residual_bytes);
   }

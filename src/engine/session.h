@@ -78,7 +78,7 @@ class Session {
 
  private:
   PromptLengths lengths() const;
-  Engine::Footprint footprint();
+  Engine::Footprint footprint(int n_predict);
   size_t logits_bytes(int n_predict) const;
   void read_prompt(const SessionCallbacks& callbacks, SessionResult& result);
   void generate(const SessionCallbacks& callbacks, SessionResult& result);

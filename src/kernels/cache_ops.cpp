@@ -74,8 +74,8 @@ size_t StepContext::memory_floats(int n_positions, int n_decode_groups) const {
              decode_partial_floats(shape_.gqa_group_size(), shape_.head_dim);
 }
 
-size_t StepContext::measure_scratch(int n_positions) const {
-  return memory_floats(n_positions, shape_.n_kv_heads) * sizeof(float);
+size_t StepContext::measure_scratch(int n_positions, bool is_decoded) const {
+  return memory_floats(n_positions, is_decoded ? shape_.n_kv_heads : 0) * sizeof(float);
 }
 
 // Cuts a prompt slice into tiles of lanes; no tile has tokens of two block lengths.

@@ -43,8 +43,8 @@ class StepContext {
 
   const AttendShape& shape() const { return shape_; }
   size_t scratch_bytes() const { return memory_.size() * sizeof(float); }
-  // What scratch_bytes() will be for one sequence of so many positions.
-  size_t measure_scratch(int n_positions) const;
+  // What scratch_bytes() will be for one sequence of so many positions, some of them generated or none.
+  size_t measure_scratch(int n_positions, bool is_decoded) const;
 
   // The two nodes' work for one layer. Tensors: k, v [head_dim, n_kv_heads, n_tokens]; q [head_dim, n_heads, n_tokens];
   // out [head_dim * n_heads, n_tokens].

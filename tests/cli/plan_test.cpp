@@ -87,6 +87,44 @@ TEST_P(Plan, TextSaysTheSame) {
 INSTANTIATE_TEST_SUITE_P(Cases, Plan, testing::ValuesIn(plan_cases()),
                          [](const auto& instance) { return instance.param.name; });
 
+// What is planned for a run whose borders are close.
+void expect_rows_and_memory(const Args& args) {
+  Args dry = args;
+  dry.push_back("--dry-run");
+  const json plan = tiny_json(dry);
+  const json report = tiny_json(args);
+  EXPECT_EQ(plan["kv_bytes"]["peak"], report["kv_bytes"]["peak"]);
+  EXPECT_EQ(plan["kv_bytes"]["full_cache"], report["kv_bytes"]["full_cache"]);
+  expect_near(plan["compute_bytes"], report["compute_bytes"], "compute_bytes");
+  expect_near(plan["peak_bytes"], report["peak_bytes"], "peak_bytes");
+}
+
+TEST(PlanBorders, ToTheEndOfTheContext) {
+  expect_rows_and_memory({"--ids", "1,2,3", "-c", "6"});
+  expect_rows_and_memory({"--ids", "1,2,3", "-c", "3"});
+}
+
+TEST(PlanBorders, NothingIsDecoded) {
+  for (const std::string n_predict : {"0", "1"}) {
+    expect_rows_and_memory({"--ids", "1,2,3", "-n", n_predict});
+  }
+}
+
+TEST(PlanBorders, LogitsOfAllPositions) {
+  expect_rows_and_memory({"-f", document(100), "-n", "2", "-b", "16", "--logits-all",
+                          "--dump-logits", temporary_path("planned")});
+}
+
+// Attention needs more scratch beyond position 4096, where its blocks grow.
+TEST(PlanBorders, TheAnswerPassesALongerBlock) {
+  std::string ids = "1";
+  for (int i = 1; i < 4090; ++i) {
+    ids += ",1";
+  }
+  expect_rows_and_memory({"--ids", ids, "-n", "20", "-b", "8", "--evict", "per-chunk", "--budget",
+                          "64", "--allow-beyond-context"});
+}
+
 // --- dumps
 
 TEST(DumpKept, PositionsAscendAndHoldSinksAndRecentRows) {
