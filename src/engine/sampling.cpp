@@ -21,7 +21,7 @@ model::Token likeliest(std::span<const float> logits) {
     }
   }
   if (best == logits.size()) {
-    throw Error(ErrorCode::kInternal, "the model's logits are not numbers");
+    throw Error(ErrorCode::kBadData, "the model's logits are not numbers");
   }
   return static_cast<model::Token>(best);
 }

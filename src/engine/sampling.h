@@ -36,7 +36,7 @@ class Sampler {
   Sampler(const Sampler&) = delete;
   Sampler& operator=(const Sampler&) = delete;
 
-  // logits [n_vocab]. Greedy takes the lowest id among equals. Throws internal when no logit is a number.
+  // logits [n_vocab]. Greedy takes the lowest id among equals. Throws bad_data when no logit is a number.
   model::Token sample(std::span<const float> logits);
 
   uint32_t seed() const { return seed_; }  // as resolved
