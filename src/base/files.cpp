@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -31,6 +32,19 @@ bool is_device(const std::string& path) {
   return !S_ISREG(status.st_mode);
 }
 
+// The file that a symbolic link leads to: the link stays one. Throws io when it leads nowhere.
+std::string behind_links(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_symlink(path, error)) {
+    return path;
+  }
+  const std::string target = std::filesystem::canonical(path, error).string();
+  if (error) {
+    throw_unwritable(path, "it is a link, and " + error.message());
+  }
+  return target;
+}
+
 std::string temporary_beside(const std::string& path) {
   return path + ".part" + std::to_string(::getpid());
 }
@@ -46,7 +60,11 @@ void throw_errno(const std::string& path, const char* action) {
 
 std::string read_text_file(const std::string& path) {
   if (path == "-") {
-    return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+    std::string text{std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+    if (std::ferror(stdin) != 0) {  // the stream takes what cannot be read for the end
+      throw_errno("standard input", "read");
+    }
+    return text;
   }
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) {
@@ -71,7 +89,7 @@ void check_writable(const std::string& path) {
   if (is_device(path)) {
     return;  // opening a pipe would wait for its reader
   }
-  const std::string temporary = temporary_beside(path);
+  const std::string temporary = temporary_beside(behind_links(path));
   if (!std::ofstream(temporary, std::ios::binary)) {
     throw_unwritable(path, std::strerror(errno));
   }
@@ -80,14 +98,15 @@ void check_writable(const std::string& path) {
 
 void write_file_atomically(const std::string& path, const std::string& content) {
   const bool is_replaced = !is_device(path);
-  const std::string target = is_replaced ? temporary_beside(path) : path;
-  std::ofstream file(target, std::ios::binary | std::ios::trunc);
+  const std::string target = is_replaced ? behind_links(path) : path;
+  const std::string written = is_replaced ? temporary_beside(target) : target;
+  std::ofstream file(written, std::ios::binary | std::ios::trunc);
   file.write(content.data(), static_cast<std::streamsize>(content.size()));
   file.close();
-  if (!file || (is_replaced && std::rename(target.c_str(), path.c_str()) != 0)) {
+  if (!file || (is_replaced && std::rename(written.c_str(), target.c_str()) != 0)) {
     const std::string reason = std::strerror(errno);
     if (is_replaced) {
-      ::unlink(target.c_str());
+      ::unlink(written.c_str());
     }
     throw_unwritable(path, reason);
   }

@@ -12,7 +12,8 @@ std::string read_text_file(const std::string& path);
 void check_writable(const std::string& path);
 
 // Writes a new file beside `path` and renames it, so that a reader never sees half of it.
-// What exists and is no file (a pipe, /dev/null) is written to instead of being replaced. Throws io.
+// What exists and is no file (a pipe, /dev/null) is written to instead of being replaced; so is what a link leads to.
+// Throws io.
 void write_file_atomically(const std::string& path, const std::string& content);
 
 // Throws what errno says of `path`: not_found, or io. `action` completes "cannot …".

@@ -1,12 +1,16 @@
 // winnow run: a document, a question, an answer, inside a budget.
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <charconv>
 #include <cmath>
 #include <csignal>
+#include <filesystem>
 #include <memory>
 #include <sstream>
+#include <string_view>
 #include <thread>
 
 #include "base/error.h"
@@ -33,6 +37,14 @@ void on_interrupt(int /*signal*/) {
   std::signal(SIGINT, SIG_DFL);
 }
 
+// The model's file is mapped: where it was cut off meanwhile, or its disk fails, reading it is this signal.
+void on_lost_file(int /*signal*/) {
+  constexpr std::string_view kMessage =
+      "winnow: error: the model's file was cut off or cannot be read any more\n";
+  [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
+  ::_exit(exit_status(ErrorCode::kIo));
+}
+
 int resolve_threads(int n_threads) {
   return n_threads > 0 ? n_threads
                        : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
@@ -52,6 +64,11 @@ policy::Policy choose_policy(const RunFlags& flags) {
     }
     // The field's toolkit counts what is removed. Rounded, since 1 - 0.9 is 0.09999999999999998 in binary.
     const double percent = std::round((1 - flags.compression_ratio) * 1e11) / 1e9;
+    if (percent == 0) {
+      throw Error(ErrorCode::kInvalidArgument, "--compression-ratio " +
+                                                   number_text(flags.compression_ratio) +
+                                                   " leaves less than a billionth of the document");
+    }
     budget = policy::Budget{.unit = policy::Budget::Unit::kPercent, .amount = percent}.to_string();
     log_info("--compression-ratio " + number_text(flags.compression_ratio) + " is --budget " +
              budget);
@@ -65,6 +82,12 @@ policy::Policy choose_policy(const RunFlags& flags) {
     }
   }
   return policy::Policy::parse(spec, budget);
+}
+
+bool is_same_file(const std::string& a, const std::string& b) {
+  std::error_code ignored;
+  return std::filesystem::weakly_canonical(a, ignored) ==
+         std::filesystem::weakly_canonical(b, ignored);
 }
 
 // "1,2,3" or "@file", separated by commas or white space.
@@ -155,7 +178,8 @@ int run(const RunFlags& flags) {
   options.keep_logits = !flags.dump_logits.empty();
   options.keep_all_logits = options.keep_logits && flags.logits_all;
   policy::Policy policy = choose_policy(flags);
-  if (!flags.dump_kept.empty() && flags.dump_kept == flags.dump_logits) {
+  if (!flags.dump_kept.empty() && !flags.dump_logits.empty() &&
+      is_same_file(flags.dump_kept, flags.dump_logits)) {
     throw Error(ErrorCode::kInvalidArgument,
                 "--dump-kept and --dump-logits name the same file, '" + flags.dump_kept + "'");
   }
@@ -165,6 +189,7 @@ int run(const RunFlags& flags) {
     }
   }
 
+  std::signal(SIGBUS, on_lost_file);
   const model::Model model(flags.model, {.weights = model::parse_weight_type(flags.weights),
                                          .n_threads = options.engine.n_threads});
   engine::Session session(model, std::move(policy), read_prompt(flags, model), options);

@@ -85,7 +85,8 @@ void add_cache_flags(CLI::App& app, RunFlags& flags) {
                  "bytes (64MiB)")
       ->check(refuse_empty);
   app.add_option("--compression-ratio", flags.compression_ratio,
-                 "the budget as the fraction of the document's rows to remove, 0 to below 1");
+                 "the budget as the fraction of the document's rows to remove, 0 to below 1")
+      ->check(refuse_empty);
   app.add_option("--evict", flags.evict, "after-prompt, before-question or per-chunk")
       ->capture_default_str();
   app.add_option("--prefill", flags.prefill, "auto, layer-major or chunk-major")

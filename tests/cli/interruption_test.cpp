@@ -1,6 +1,7 @@
 // Signals, closed pipes and too little address space: the program ends in order.
 
 #include <csignal>
+#include <filesystem>
 
 #include "cli/winnow_program.h"
 #include "support/models.h"
@@ -69,6 +70,21 @@ TEST(ClosedPipe, EndsTheProgram) {
   EXPECT_EQ(outcome.out, "");
   EXPECT_TRUE(outcome.signal == SIGPIPE || outcome.status == kIo)
       << outcome.status << " " << outcome.signal << " " << outcome.err;
+}
+
+TEST(LostModel, EndsTheProgramWithAMessage) {
+  const std::string path = temporary_path("shrinking.gguf");
+  std::filesystem::copy_file(tiny_model(), path);
+  Args args = long_answer();
+  std::replace(args.begin(), args.end(), tiny_model(), path);
+  Program program(WINNOW_PROGRAM, args, {});
+  program.await_output(100);
+  std::filesystem::resize_file(path, 1000);
+  const Outcome outcome = program.wait();
+  EXPECT_EQ(outcome.signal, 0);
+  EXPECT_EQ(outcome.status, kIo);
+  EXPECT_NE(outcome.err.find("winnow: error: the model's file was cut off"), std::string::npos)
+      << outcome.err;
 }
 
 // --- address space

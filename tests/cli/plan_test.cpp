@@ -177,6 +177,16 @@ TEST(DumpKept, DoesNotReplaceAPipe) {
   EXPECT_TRUE(json::parse(reader.wait().out).contains("kept_positions"));
 }
 
+TEST(DumpKept, GoesWhereALinkLeads) {
+  const std::string path = temporary_path("linked");
+  const std::string link = temporary_path("link");
+  std::ofstream(path) << "old";
+  std::filesystem::create_symlink(path, link);
+  tiny_json({"-p", "hello", "-n", "1", "--dump-kept", link});
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_TRUE(json::parse(read_text_file(path)).contains("kept_positions"));
+}
+
 TEST(DumpKept, LeavesNothingBesideTheFile) {
   const std::filesystem::path folder = temporary_path("dumps");
   std::filesystem::create_directory(folder);

@@ -79,6 +79,12 @@ TEST(RefusedPrompt, DocumentIsADirectory) {
   expect_run_refused({"-f", "/"}, kIo, {"'/'", "directory"});
 }
 
+TEST(RefusedPrompt, StandardInputCannotBeRead) {
+  const Outcome outcome =
+      run_winnow(tiny_run({"-f", "-", "-p", "Why?"}), ProgramOptions{.input_path = "/"});
+  expect_refused(outcome, kIo, {"cannot read 'standard input'"});
+}
+
 TEST(RefusedPrompt, BeforeQuestionWithoutAQuestion) {
   expect_run_refused({"-f", document(10), "--budget", "8", "--evict", "before-question"},
                      kInvalidArgument, {"before-question", "-f", "-p"});
@@ -205,6 +211,11 @@ TEST(RefusedBudget, RatioOutOfRange) {
   }
 }
 
+TEST(RefusedBudget, RatioThatLeavesNothing) {
+  expect_run_refused({"-p", "hello", "--compression-ratio", "0.999999999999"}, kInvalidArgument,
+                     {"--compression-ratio 0.999999999999", "leaves less"});
+}
+
 TEST(RefusedBudget, RatioBesideABudget) {
   expect_run_refused({"-p", "hello", "--compression-ratio", "0.5", "--budget", "20"},
                      kInvalidArgument, {"--budget", "--compression-ratio", "give one"});
@@ -222,6 +233,12 @@ TEST(RefusedModel, Missing) {
 
 TEST(RefusedModel, Directory) {
   expect_bad_model("/", kIo, {"'/'", "directory"});
+}
+
+TEST(RefusedModel, Pipe) {
+  const std::string path = temporary_path("model-pipe");
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  expect_bad_model(path, kIo, {"model-pipe'", "not a regular file"});
 }
 
 TEST(RefusedModel, Text) {
@@ -279,6 +296,11 @@ TEST(RefusedOutput, TwoDumpsInOneFile) {
   const std::string path = temporary_path("both");
   expect_run_refused({"-p", "hello", "--dump-kept", path, "--dump-logits", path}, kInvalidArgument,
                      {"--dump-kept", "--dump-logits", "both'"});
+  const std::string link = temporary_path("link-to-both");
+  std::ofstream(path) << "is there";
+  std::filesystem::create_symlink(path, link);
+  expect_run_refused({"-p", "hello", "--dump-kept", link, "--dump-logits", path}, kInvalidArgument,
+                     {"--dump-kept", "--dump-logits", "link-to-both'"});
 }
 
 TEST(RefusedOutput, FullDisk) {

@@ -94,8 +94,8 @@ TEST(Usage, RefusesASeedThatDoesNotFit) {
 }
 
 TEST(Usage, RefusesEmptyValues) {
-  for (const char* flag :
-       {"--budget", "--policy", "--dump-kept", "--dump-logits", "--chat-template"}) {
+  for (const char* flag : {"--budget", "--policy", "--compression-ratio", "--dump-kept",
+                           "--dump-logits", "--chat-template"}) {
     expect_bad_flags({flag, ""}, {flag, "the value is empty"});
   }
 }

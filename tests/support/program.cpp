@@ -94,6 +94,10 @@ Program::Program(const std::string& path, const std::vector<std::string>& args,
   if (options.is_output_closed) {
     close_if_open(out.read_end);
   }
+  if (!options.input_path.empty()) {
+    close_if_open(in.read_end);
+    in.read_end = ::open(options.input_path.c_str(), O_RDONLY | O_CLOEXEC);
+  }
   if (!options.output_path.empty()) {
     close_if_open(out.write_end);
     out.write_end = ::open(options.output_path.c_str(), O_WRONLY | O_CLOEXEC);

@@ -21,6 +21,7 @@ struct ProgramOptions {
   std::string input = {};          // standard input
   size_t address_space_bytes = 0;  // ulimit -v; 0: unlimited
   bool is_output_closed = false;   // nobody reads standard output
+  std::string input_path = {};     // standard input comes from there instead
   std::string output_path = {};    // standard output goes there instead
 };
 
