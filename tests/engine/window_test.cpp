@@ -91,7 +91,37 @@ TEST(Window, RowsThatNoQuerySeesGoAfterEveryStep) {
   }
 }
 
-// The first wave of rows need not have room for the whole prompt.
+TEST(Window, NeighboursInABatchChangeNothing) {
+  const Model model(test::write_tiny_model({.architecture = "gemma3",
+                                            .n_layers = 7,
+                                            .head_dim = 32,
+                                            .swa_window = kWindow,
+                                            .matrix_type = GGML_TYPE_Q8_0}),
+                    {});
+  const auto a = test::random_tokens(200, model.hyper().n_vocab, 3);
+  const auto b = test::random_tokens(70, model.hyper().n_vocab, 4);
+  for (const PrefillOrder order : kOrders) {
+    Engine engine(model, {.n_threads = 1, .n_batch = 64});
+    Sequence alone_a = test::make_sequence(model, "knorm:budget=30");
+    Sequence alone_b = test::make_sequence(model, "knorm:budget=30");
+    Sequence both_a = test::make_sequence(model, "knorm:budget=30");
+    Sequence both_b = test::make_sequence(model, "knorm:budget=30");
+    const engine::Feed feeds[] = {{&both_a, a, engine::WantedLogits::kAll},
+                                  {&both_b, b, engine::WantedLogits::kAll}};
+    const auto logits = engine.feed(feeds, {.order = order, .progress = {}});
+    EXPECT_TRUE(test::same_bits(logits[0], test::feed_all(engine, alone_a, a, order)));
+    EXPECT_TRUE(test::same_bits(logits[1], test::feed_all(engine, alone_b, b, order)));
+    for (const int32_t token : test::random_tokens(20, model.hyper().n_vocab, 5)) {
+      const engine::DecodeInput both[] = {{&both_a, token}, {&both_b, token}};
+      auto expected = test::decode_all(engine, alone_a, {&token, 1});
+      const auto of_b = test::decode_all(engine, alone_b, {&token, 1});
+      expected.insert(expected.end(), of_b.begin(), of_b.end());
+      EXPECT_TRUE(test::same_bits(engine.decode(both), expected));
+    }
+  }
+}
+
+// What goes makes room for what comes.
 TEST(Window, APromptMayBeLongerThanAWindowedHeadHasRoom) {
   const Model model(test::write_tiny_model({.architecture = "gemma3",
                                             .n_layers = 2,  // both with a window
