@@ -25,8 +25,5 @@ void log_warning(const std::string& message) {
 void log_info(const std::string& message) {
   print(LogLevel::kInfo, "", message);
 }
-void log_debug(const std::string& message) {
-  print(LogLevel::kDebug, "debug: ", message);
-}
 
 }  // namespace winnow

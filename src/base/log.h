@@ -5,11 +5,10 @@
 
 namespace winnow {
 
-enum class LogLevel { kQuiet, kWarning, kInfo, kDebug };
+enum class LogLevel { kQuiet, kWarning, kInfo };
 
 void set_log_level(LogLevel level);
 void log_warning(const std::string& message);
 void log_info(const std::string& message);
-void log_debug(const std::string& message);
 
 }  // namespace winnow

@@ -46,7 +46,7 @@ ordered_json windowed_layers_json(const cache::Cache& cache) {
     }
   }
   return {{"n", shape.n_windowed_layers()},
-          {"window", swa_window},
+          {"swa_window", swa_window},
           {"kept_rows", kept_range(cache, Layers::kWindowed).high},
           {"bytes", rows * shape.row_bytes()}};
 }
@@ -104,7 +104,7 @@ ordered_json plan_json(const engine::Session& session) {
             {"peak", plan.kv_peak_bytes},
             {"full_cache", plan.kv_full_bytes}}},
           {"residual_bytes", plan.footprint.residual_bytes},
-          {"compute_bytes", plan.footprint.compute_bytes + plan.footprint.scratch_bytes},
+          {"compute_bytes", plan.footprint.compute_bytes()},
           {"peak_bytes", plan.peak_bytes()}};
 }
 
@@ -135,9 +135,8 @@ ordered_json result_json(const engine::Session& session, const engine::SessionRe
         {"full_cache", full_cache_bytes(sequence)},
         {"committed", cache.committed_bytes()}}},
       {"residual_bytes", footprint.residual_bytes},
-      {"compute_bytes", footprint.compute_bytes + footprint.scratch_bytes},
-      {"peak_bytes", cache.peak_bytes() + footprint.residual_bytes + footprint.compute_bytes +
-                         footprint.scratch_bytes},
+      {"compute_bytes", footprint.compute_bytes()},
+      {"peak_bytes", cache.peak_bytes() + footprint.total_bytes()},
       {"rss_peak_bytes", process_memory().rss_peak_bytes},
       {"values_saturated", counts.saturated},
       {"values_not_finite", counts.nonfinite_keys + counts.nonfinite_values},
@@ -171,8 +170,8 @@ std::string plan_text(const engine::Session& session) {
          format_bytes(plan.kv_peak_bytes) + " at the peak, " + format_bytes(plan.kv_prompt_bytes) +
          " after the prompt; the full cache would be " + format_bytes(plan.kv_full_bytes) + "\n" +
          "  residual    " + format_bytes(plan.footprint.residual_bytes) + "\n" + "  computing   " +
-         format_bytes(plan.footprint.compute_bytes + plan.footprint.scratch_bytes) + "\n" +
-         "  peak        " + format_bytes(plan.peak_bytes()) + " beside the weights";
+         format_bytes(plan.footprint.compute_bytes()) + "\n" + "  peak        " +
+         format_bytes(plan.peak_bytes()) + " beside the weights";
 }
 
 std::string result_text(const engine::Session& session, const engine::SessionResult& result) {

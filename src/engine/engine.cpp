@@ -297,7 +297,7 @@ std::vector<float> Engine::decode(std::span<const DecodeInput> inputs) {
 
 void Engine::compute(StepGraph& graph) {
   backend_.compute(graph.graph);
-  peak_.compute_bytes = std::max(peak_.compute_bytes, graphs_.buffer_bytes());
+  peak_.graph_bytes = std::max(peak_.graph_bytes, graphs_.buffer_bytes());
   peak_.scratch_bytes = std::max(peak_.scratch_bytes, step_.scratch_bytes());
 }
 
@@ -321,7 +321,7 @@ Engine::Footprint Engine::footprint(const Workload& work) {
   const GraphShape decode{
       .first_layer = 0, .n_layers = n_layers, .n_tokens = 1, .has_logits = true};
   return {
-      .compute_bytes =
+      .graph_bytes =
           std::max({layers, output, work.n_decoded > 0 ? graphs_.measure(decode) : size_t{0}}),
       .scratch_bytes = step_.measure_scratch(work.n_prompt + work.n_decoded, work.n_decoded > 0),
       .residual_bytes =

@@ -50,15 +50,15 @@ class Engine {
   };
   // What that will take: the graphs' buffer, attention scratch, and the residual stream.
   struct Footprint {
-    size_t compute_bytes;
+    size_t graph_bytes;
     size_t scratch_bytes;
     size_t residual_bytes;
+
+    size_t compute_bytes() const { return graph_bytes + scratch_bytes; }
+    size_t total_bytes() const { return compute_bytes() + residual_bytes; }
   };
   Footprint footprint(const Workload& work);
   Footprint peak_footprint() const { return peak_; }
-
-  const model::Model& model() const { return model_; }
-  const EngineOptions& options() const { return options_; }
 
  private:
   void feed_chunk_major(PromptFeed& prompt);

@@ -41,7 +41,26 @@ class RowCount {
     global_ = std::min(global_, budget);
   }
 
+  // Followed token by token only where something changes: windows fill up, heads grow to their capacity, and from there on
+  // the slack is used up and given back again and again.
   void decode(int64_t n_tokens, int64_t budget, int64_t capacity) {
+    const int64_t n_window_fills = std::min<int64_t>(n_tokens, 2 * int64_t{swa_window_} + 64);
+    decode_each(n_window_fills, budget, capacity);
+    const int64_t rest = n_tokens - n_window_fills;
+    const int64_t n_growing = std::clamp<int64_t>(capacity - global_, 0, rest);
+    if (n_growing > 0) {
+      global_ += n_growing - 1;
+      step(1);
+    }
+    decode_each(std::min(rest - n_growing, capacity - budget + 2), budget, capacity);
+  }
+
+  int64_t rows() const { return rows_with(global_, windowed_); }  // of all layers
+  int64_t longest() const { return longest_; }
+  int64_t peak() const { return peak_; }
+
+ private:
+  void decode_each(int64_t n_tokens, int64_t budget, int64_t capacity) {
     for (int64_t i = 0; i < n_tokens; ++i) {
       step(1);
       if (global_ > capacity) {
@@ -50,11 +69,6 @@ class RowCount {
     }
   }
 
-  int64_t rows() const { return rows_with(global_, windowed_); }  // of all layers
-  int64_t longest() const { return longest_; }
-  int64_t peak() const { return peak_; }
-
- private:
   int64_t rows_with(int64_t global, int64_t windowed) const {
     return (shape_.n_layers - n_windowed_) * global + n_windowed_ * windowed;
   }
@@ -195,8 +209,8 @@ void check_fits(const Plan& plan, const cache::CacheShape& shape, int n_threads)
                 "the run needs " + format_bytes(needed) + " at its peak (cache " +
                     format_bytes(plan.kv_peak_bytes) + ", residual stream " +
                     format_bytes(plan.footprint.residual_bytes) + ", computing " +
-                    format_bytes(plan.footprint.compute_bytes + plan.footprint.scratch_bytes) +
-                    logits + "), but " + memory.source + " leaves " + format_bytes(memory.bytes) +
+                    format_bytes(plan.footprint.compute_bytes()) + logits + "), but " +
+                    memory.source + " leaves " + format_bytes(memory.bytes) +
                     "; a smaller --budget needs less");
   }
   check_address_space(plan, shape, n_threads);

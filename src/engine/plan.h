@@ -47,10 +47,7 @@ struct Plan {
   Engine::Footprint footprint{};
 
   // Anonymous memory at the peak, beside weights and kept logits.
-  size_t peak_bytes() const {
-    return kv_peak_bytes + footprint.compute_bytes + footprint.scratch_bytes +
-           footprint.residual_bytes;
-  }
+  size_t peak_bytes() const { return kv_peak_bytes + footprint.total_bytes(); }
 };
 
 // How a prompt's tokens count towards the budget of `policy`: with or without the question.

@@ -138,7 +138,7 @@ Engine::Footprint Session::footprint(int n_predict) {
     const Engine::Footprint first = engine_.footprint(work);
     work.n_prompt = prompt_.size() - work.n_prompt;
     const Engine::Footprint second = engine_.footprint(work);
-    whole.compute_bytes = std::max(first.compute_bytes, second.compute_bytes);
+    whole.graph_bytes = std::max(first.graph_bytes, second.graph_bytes);
     whole.residual_bytes = std::max(first.residual_bytes, second.residual_bytes);
   }
   return whole;
@@ -150,7 +150,6 @@ SessionResult Session::run(const SessionCallbacks& callbacks) {
   result.n_document = static_cast<int>(prompt_.document.size());
   result.order = order_;
   result.evict = options_.evict;
-  result.plan = plan_;
   sequence_.emplace(shape_, std::move(policy_));
   const Clock::time_point start = Clock::now();
   read_prompt(callbacks, result);

@@ -48,7 +48,6 @@ struct SessionResult {
   uint32_t seed = 0;
   PrefillOrder order = PrefillOrder::kChunkMajor;
   EvictWhen evict = EvictWhen::kAfterPrompt;
-  Plan plan;
   Engine::Footprint footprint{};  // as it was
   double prefill_ms = 0;          // reading the prompt and cutting it
   double ttft_ms = 0;             // from the start of the prompt to the first token

@@ -14,7 +14,8 @@ const Family& find_family(std::string_view architecture) {
     if (family->architecture == architecture) {
       return *family;
     }
-    supported += (supported.empty() ? "" : ", ") + std::string(family->architecture);
+    supported += (supported.empty() ? "" : "; ") + std::string(family->architecture) + ": " +
+                 std::string(family->help);
   }
   throw Error(ErrorCode::kUnsupported, "model architecture " + quoted(architecture) +
                                            " is not supported (supported: " + supported + ")");

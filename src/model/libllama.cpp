@@ -4,7 +4,6 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "ggml-cpu.h"
 #include "llama.h"
 
@@ -40,8 +39,6 @@ std::string printable(std::string_view line) {
 void keep_line(ggml_log_level level, const char* text, void* /*user_data*/) {
   if (level == GGML_LOG_LEVEL_ERROR && first_error.empty()) {
     first_error = printable(without_function_name(text));
-  } else if (level == GGML_LOG_LEVEL_WARN) {
-    log_debug("libllama: " + printable(text));
   }
 }
 

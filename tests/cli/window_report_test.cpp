@@ -25,7 +25,7 @@ TEST(WindowReport, SaysWhatWindowedLayersHold) {
       run_windowed({"-f", document(200), "-p", "What?", "--budget", "64", "-n", "9"});
   const json& windowed = report["windowed_layers"];
   EXPECT_EQ(windowed["n"], 6);
-  EXPECT_EQ(windowed["window"], 40);
+  EXPECT_EQ(windowed["swa_window"], 40);
   EXPECT_GE(windowed["kept_rows"], 40);
   EXPECT_LT(windowed["kept_rows"], 50);  // a quarter of the window may wait
   const int64_t row_bytes = report["row_bytes"];

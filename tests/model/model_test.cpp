@@ -49,7 +49,8 @@ TEST(Model, NamesTheSupportedArchitectures) {
   expect_edit_error(
       [](gguf_context* g) { gguf_set_val_str(g, "general.architecture", "mamba"); },
       ErrorCode::kUnsupported,
-      "architecture 'mamba' is not supported (supported: llama, qwen2, qwen3, phi3, gemma3)");
+      "architecture 'mamba' is not supported (supported: llama: Llama 2 and 3, Mistral, SmolLM2; "
+      "qwen2: Qwen2, Qwen2.5; qwen3: Qwen3; phi3: Phi-3, Phi-3.5, Phi-4-mini; gemma3: Gemma 3)");
 }
 
 TEST(Model, NamesMissingKeys) {
