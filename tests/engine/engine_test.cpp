@@ -108,6 +108,18 @@ TEST_F(EngineBorders, ProgressRunsToOne) {
   }
 }
 
+// Graphs share a buffer: when a longer chunk makes it grow, those that lie in the old one are gone.
+TEST_F(EngineBorders, AShortPromptReadsAlikeBeforeAndAfterALongOne) {
+  Engine engine(model_, {.n_threads = 1, .n_batch = 100});
+  const std::span<const int32_t> few = std::span(tokens_).first(9);
+  Sequence before = test::make_sequence(model_);
+  Sequence between = test::make_sequence(model_);
+  Sequence after = test::make_sequence(model_);
+  const auto logits = test::feed_all(engine, before, few);
+  test::feed_all(engine, between, tokens_);
+  EXPECT_TRUE(test::same_bits(logits, test::feed_all(engine, after, few)));
+}
+
 TEST_F(EngineBorders, LogitsComeForTheTokensThatWereAskedFor) {
   const auto n_vocab = static_cast<size_t>(model_.hyper().n_vocab);
   Sequence a = test::make_sequence(model_);

@@ -224,6 +224,19 @@ TEST(Exactness, DecodeGivesTheSameBitsForAnyNumberOfThreads) {
   }
 }
 
+TEST(Exactness, BothOrdersKeepTheSameRowsWherePromptsAreCutOnce) {
+  const Model model(test::write_tiny_model({.n_layers = 3}), {});
+  const auto tokens = test::random_tokens(200, model.hyper().n_vocab);
+  Engine engine(model, {.n_threads = 2, .n_batch = 64});
+  for (const char* policy : {"knorm:budget=30", "random:budget=30", "streaming:budget=30"}) {
+    Sequence by_chunk = test::make_sequence(model, policy);
+    Sequence by_layer = test::make_sequence(model, policy);
+    test::feed_all(engine, by_chunk, tokens, PrefillOrder::kChunkMajor);
+    test::feed_all(engine, by_layer, tokens, PrefillOrder::kLayerMajor);
+    EXPECT_EQ(test::kept_positions(by_layer.cache), test::kept_positions(by_chunk.cache)) << policy;
+  }
+}
+
 TEST(Exactness, NeighboursInABatchChangeNothing) {
   const auto expect_alone_equals_together = [](const std::string& path, WeightType weights,
                                                int n_long) {
