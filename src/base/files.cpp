@@ -38,7 +38,7 @@ std::string behind_links(const std::string& path) {
   if (!std::filesystem::is_symlink(path, error)) {
     return path;
   }
-  const std::string target = std::filesystem::canonical(path, error).string();
+  std::string target = std::filesystem::canonical(path, error).string();
   if (error) {
     throw_unwritable(path, "it is a link, and " + error.message());
   }

@@ -20,12 +20,12 @@ std::string fixed_text(Number value) {
 }  // namespace
 
 std::string_view trim(std::string_view text) {
-  constexpr std::string_view spaces = " \t\r\n";
-  const size_t begin = text.find_first_not_of(spaces);
+  constexpr std::string_view kSpaces = " \t\r\n";
+  const size_t begin = text.find_first_not_of(kSpaces);
   if (begin == std::string_view::npos) {
     return {};
   }
-  return text.substr(begin, text.find_last_not_of(spaces) - begin + 1);
+  return text.substr(begin, text.find_last_not_of(kSpaces) - begin + 1);
 }
 
 std::string number_text(double value) {

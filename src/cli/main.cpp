@@ -88,6 +88,7 @@ int run_main(int argc, char** argv) {
       return 0;
     }
     std::vector<std::string_view> names;
+    names.reserve(verbs.size());
     for (const auto& [parser, verb] : verbs) {
       names.push_back(parser->get_name());
     }

@@ -96,12 +96,13 @@ void StepContext::add_prompt_items(int slice_index) {
     token = end;
   }
   // Last tiles first: they see the most rows, and what is left at the end should be small.
-  for (auto it = tiles.rbegin(); it != tiles.rend(); ++it) {
+  std::reverse(tiles.begin(), tiles.end());
+  for (const auto& [first_lane, n_lanes] : tiles) {
     for (int kv_head = 0; kv_head < shape_.n_kv_heads; ++kv_head) {
       items_.push_back({.slice = slice_index,
                         .kv_head = kv_head,
-                        .first_lane = it->first,
-                        .n_lanes = it->second,
+                        .first_lane = first_lane,
+                        .n_lanes = n_lanes,
                         .block = 0,
                         .n_blocks = 0,
                         .group_index = 0});

@@ -47,38 +47,30 @@ HWY_INLINE DecodeScratch cut_decode_scratch(float* memory, int group, int head_d
   return cut;
 }
 
-// Calls pass(first head, integral constant of how many) for the heads of a group, in nearly equal passes of at most
-// kMaxHeads.
+// Calls pass with the first of n heads and n, which is at most kMost, as a constant.
+template <size_t kMost, class Pass>
+HWY_INLINE void with_constant(size_t head, size_t n, const Pass& pass) {
+  if constexpr (kMost > 1) {
+    if (n < kMost) {
+      with_constant<kMost - 1>(head, n, pass);
+      return;
+    }
+  }
+  pass(head, std::integral_constant<size_t, kMost>());
+}
+
+// Calls pass(first head, constant number of heads) for the heads of a group, in nearly equal passes of at most kMaxHeads.
 template <class Pass>
 HWY_INLINE void for_head_passes(size_t group, const Pass& pass) {
   const size_t n_passes = (group + kMaxHeads - 1) / kMaxHeads;
   for (size_t i = 0, head = 0; i < n_passes; ++i) {
     const size_t n = (group - head + n_passes - i - 1) / (n_passes - i);
-    switch (n) {
-      case 1:
-        pass(head, std::integral_constant<size_t, 1>());
-        break;
-      case 2:
-        pass(head, std::integral_constant<size_t, 2>());
-        break;
-      case 3:
-        pass(head, std::integral_constant<size_t, 3>());
-        break;
-      case 4:
-        pass(head, std::integral_constant<size_t, HWY_MIN(kMaxHeads, 4)>());
-        break;
-      case 5:
-        pass(head, std::integral_constant<size_t, HWY_MIN(kMaxHeads, 5)>());
-        break;
-      default:
-        pass(head, std::integral_constant<size_t, HWY_MIN(kMaxHeads, 6)>());
-        break;
-    }
+    with_constant<kMaxHeads>(head, n, pass);
     head += n;
   }
 }
 
-// Calls action(rows, stride) for the rows [first, last) a tile at a time, with the rows as they lie in the cache, or, for
+// Calls action(tile, its first row - first) for the rows [first, last), with the rows as they lie in the cache, or, for
 // head sizes that are no multiple of kChains, padded floats.
 template <class Action>
 HWY_INLINE void for_tiles(cache::RowType type, const std::byte* rows, int head_dim, int first,
@@ -86,16 +78,22 @@ HWY_INLINE void for_tiles(cache::RowType type, const std::byte* rows, int head_d
   const size_t dim = static_cast<size_t>(head_dim);
   for (int start = first; start < last; start += kTileRows) {
     const int n = HWY_MIN(kTileRows, last - start);
+    const size_t n_rows = static_cast<size_t>(n);
     const size_t offset = static_cast<size_t>(start) * dim;
     if (padded_dim(head_dim) != dim) {
       load_rows(type, rows + offset * cache::element_bytes(type), n, head_dim, padded_rows);
-      action(static_cast<const float*>(padded_rows), padded_dim(head_dim), start - first, n);
+      action(RowTile<float>{padded_rows, padded_dim(head_dim), n_rows}, start - first);
     } else if (type == cache::RowType::kF32) {
-      action(reinterpret_cast<const float*>(rows) + offset, dim, start - first, n);
+      action(RowTile<float>{reinterpret_cast<const float*>(rows) + offset, dim, n_rows},
+             start - first);
     } else if (type == cache::RowType::kF16) {
-      action(reinterpret_cast<const hwy::float16_t*>(rows) + offset, dim, start - first, n);
+      action(RowTile<hwy::float16_t>{reinterpret_cast<const hwy::float16_t*>(rows) + offset, dim,
+                                     n_rows},
+             start - first);
     } else {
-      action(reinterpret_cast<const hwy::bfloat16_t*>(rows) + offset, dim, start - first, n);
+      action(RowTile<hwy::bfloat16_t>{reinterpret_cast<const hwy::bfloat16_t*>(rows) + offset, dim,
+                                      n_rows},
+             start - first);
     }
   }
 }
@@ -105,11 +103,11 @@ HWY_INLINE void score_block(const cache::HeadRows& rows, int first, int last, si
                             float scale, const DecodeScratch& scratch) {
   const size_t dim = padded_dim(rows.head_dim);
   for_tiles(rows.key_type, rows.keys, rows.head_dim, first, last, scratch.rows,
-            [&](const auto* keys, size_t stride, int at, int n) HWY_ATTR {
+            [&](const auto& keys, int at) HWY_ATTR {
               for_head_passes(group, [&](size_t head, auto n_heads) HWY_ATTR {
-                score_rows<decltype(n_heads)::value>(
-                    keys, stride, n, scratch.q + head * dim, dim, scale,
-                    scratch.weights + head * scratch.capacity + at, scratch.capacity);
+                score_rows<decltype(n_heads)::value>(keys, scratch.q + head * dim, dim, scale,
+                                                     scratch.weights + head * scratch.capacity + at,
+                                                     scratch.capacity);
               });
             });
   for (int i = 0; rows.hidden != nullptr && i < last - first; ++i) {
@@ -143,11 +141,11 @@ HWY_INLINE void weigh_values(const cache::HeadRows& rows, int first, int last, s
                              const DecodeScratch& scratch, float* sums) {
   const size_t dim = padded_dim(rows.head_dim);
   for_tiles(rows.value_type, rows.values, rows.head_dim, first, last, scratch.rows,
-            [&](const auto* values, size_t stride, int at, int n) HWY_ATTR {
+            [&](const auto& values, int at) HWY_ATTR {
               for_head_passes(group, [&](size_t head, auto n_heads) HWY_ATTR {
                 add_all_values<decltype(n_heads)::value, kGuard>(
-                    values, stride, n, scratch.weights + head * scratch.capacity + at,
-                    scratch.capacity, dim, scratch.output + head * dim, sums + head);
+                    values, scratch.weights + head * scratch.capacity + at, scratch.capacity, dim,
+                    scratch.output + head * dim, sums + head);
               });
             });
 }

@@ -26,6 +26,14 @@ inline constexpr size_t kRowsOfEighths = kLanes == 16 ? 2 : 1;
 inline constexpr size_t kScoreRows = HWY_MAX(kLanes, 8);  // rows whose scores come out together
 static_assert(kTileRows % kScoreRows == 0);
 
+// n rows of one type, `stride` elements apart.
+template <class T>
+struct RowTile {
+  const T* rows;
+  size_t stride;
+  size_t n;
+};
+
 // Asks for a row that will be read soon; one that is not there does no harm. The processor's own prefetching starts anew
 // on every page, and a page holds few rows.
 inline constexpr size_t kPrefetchRows = 32;
@@ -72,21 +80,20 @@ HWY_INLINE void dot_rows(const T* const (&keys)[kRowsOfEighths], const float* HW
   }
 }
 
-// scores[head][row] = q[head] · keys[row] * scale for kHeads heads and n rows, `stride` elements apart. Writes whole
-// groups of kScoreRows scores.
+// scores[head][row] = q[head] · row * scale for kHeads heads and the tile's rows. Writes whole groups of kScoreRows
+// scores.
 template <size_t kHeads, class T>
-HWY_INLINE void score_rows(const T* HWY_RESTRICT keys, size_t stride, int n,
-                           const float* HWY_RESTRICT q, size_t dim, float scale,
-                           float* HWY_RESTRICT scores, size_t capacity) {
+HWY_INLINE void score_rows(const RowTile<T>& keys, const float* HWY_RESTRICT q, size_t dim,
+                           float scale, float* HWY_RESTRICT scores, size_t capacity) {
   HWY_ALIGN float eighths[kHeads * 8 * kScoreRows];
-  const size_t n_rows = static_cast<size_t>(n);
-  for (size_t first = 0; first < n_rows; first += kScoreRows) {
+  for (size_t first = 0; first < keys.n; first += kScoreRows) {
     for (size_t row = 0; row < kScoreRows; row += kRowsOfEighths) {
       const T* rows[kRowsOfEighths];
       for (size_t i = 0; i < kRowsOfEighths; ++i) {
         const size_t index = first + row + i;
-        rows[i] = keys + HWY_MIN(index, n_rows - 1) * stride;  // the last row again, not beyond it
-        prefetch_row(keys + (index + kPrefetchRows) * stride, dim);
+        rows[i] = keys.rows +
+                  HWY_MIN(index, keys.n - 1) * keys.stride;  // the last row again, not beyond it
+        prefetch_row(keys.rows + (index + kPrefetchRows) * keys.stride, dim);
       }
       dot_rows<kHeads>(rows, q, dim, eighths + row * 8);
     }
@@ -96,12 +103,12 @@ HWY_INLINE void score_rows(const T* HWY_RESTRICT keys, size_t stride, int n,
   }
 }
 
-// Adds weights · values of n rows to the outputs of kHeads heads, kVectors vectors of each from element `at`; with
+// Adds weights · values of the tile's rows to the outputs of kHeads heads, kVectors vectors of each from element `at`; with
 // kSums, adds the weights themselves to sums [kHeads].
 template <size_t kHeads, size_t kVectors, bool kGuard, bool kSums, class T>
-HWY_INLINE void add_values(const T* HWY_RESTRICT values, size_t stride, int n,
-                           const float* HWY_RESTRICT weights, size_t capacity, size_t at,
-                           size_t dim, float* HWY_RESTRICT output, float* HWY_RESTRICT sums) {
+HWY_INLINE void add_values(const RowTile<T>& values, const float* HWY_RESTRICT weights,
+                           size_t capacity, size_t at, size_t dim, float* HWY_RESTRICT output,
+                           float* HWY_RESTRICT sums) {
   const FloatTag d;
   Floats total[kHeads];
   Floats sum[kHeads][kVectors];
@@ -111,13 +118,13 @@ HWY_INLINE void add_values(const T* HWY_RESTRICT values, size_t stride, int n,
       sum[head][v] = hn::LoadU(d, output + head * dim + at + v * kLanes);
     }
   }
-  for (size_t row = 0; row < static_cast<size_t>(n); ++row) {
+  for (size_t row = 0; row < values.n; ++row) {
     if constexpr (kSums) {  // the first pass brings the row
-      prefetch_row(values + (row + kPrefetchRows) * stride, dim);
+      prefetch_row(values.rows + (row + kPrefetchRows) * values.stride, dim);
     }
     Floats value[kVectors];
     for (size_t v = 0; v < kVectors; ++v) {
-      value[v] = load_floats(d, values + row * stride + at + v * kLanes);
+      value[v] = load_floats(d, values.rows + row * values.stride + at + v * kLanes);
     }
     for (size_t head = 0; head < kHeads; ++head) {
       const float scalar = weights[head * capacity + row];
@@ -144,17 +151,16 @@ HWY_INLINE void add_values(const T* HWY_RESTRICT values, size_t stride, int n,
 }
 
 template <size_t kHeads, bool kGuard, class T>
-HWY_INLINE void add_all_values(const T* values, size_t stride, int n, const float* weights,
-                               size_t capacity, size_t dim, float* output, float* sums) {
-  add_values<kHeads, 1, kGuard, true>(values, stride, n, weights, capacity, 0, dim, output, sums);
+HWY_INLINE void add_all_values(const RowTile<T>& values, const float* weights, size_t capacity,
+                               size_t dim, float* output, float* sums) {
+  add_values<kHeads, 1, kGuard, true>(values, weights, capacity, 0, dim, output, sums);
   size_t at = kLanes;
   for (; at + kOutputVectors * kLanes <= dim; at += kOutputVectors * kLanes) {
-    add_values<kHeads, kOutputVectors, kGuard, false>(values, stride, n, weights, capacity, at, dim,
-                                                      output, sums);
+    add_values<kHeads, kOutputVectors, kGuard, false>(values, weights, capacity, at, dim, output,
+                                                      sums);
   }
   for (; at < dim; at += kLanes) {
-    add_values<kHeads, 1, kGuard, false>(values, stride, n, weights, capacity, at, dim, output,
-                                         sums);
+    add_values<kHeads, 1, kGuard, false>(values, weights, capacity, at, dim, output, sums);
   }
 }
 
