@@ -11,7 +11,7 @@ std::vector<float> random_floats(std::mt19937& random, size_t n, float scale) {
   std::normal_distribution<float> normal;
   std::vector<float> floats(n);
   for (size_t i = 0; i < n; ++i) {
-    floats[i] = normal(random) * scale * (i % 16 == 5 ? 4.0F : 1.0F) + 0.25F * scale;
+    floats[i] = normal(random) * scale * (i % 16 == 5 ? 3.0F : 1.0F) + 0.25F * scale;
   }
   return floats;
 }
