@@ -1,8 +1,8 @@
 // Attention over the rows of one KV head. Two kernels: one for prompts (many queries at once) and one for
 // decoding (one query of every head of the group). Their bits differ, but each keeps these rules:
 //
-//   * a score depends on q and k alone: one fixed order of fused multiply-adds (a single chain over the head's
-//     elements for prompts, the canonical dot product of kernels/cpu/rows-inl.h for decoding);
+//   * a score depends on q and k alone: one fixed order of fused multiply-adds (one chain for each 32 of
+//     the head's elements for prompts, added in order, the canonical dot product of kernels/cpu/rows-inl.h for decoding);
 //   * the sum of weights, and each output element, is one chain in position order inside a block
 //     (kernels/blocks.h), from the block's own maximum; blocks merge in ascending order;
 //   * a weight of exactly 0 contributes nothing, even where the value is not finite.

@@ -116,9 +116,7 @@ TEST(Attend, PromptAgreesWithDoubleLoopsOnRaggedHeads) {
         c.swa_window = swa_window;
         const auto out = test::attend_prompt_all(cache, 0, c.n_heads, first_pos, queries,
                                                  scale_of(c), swa_window);
-        // Over other draws both come to 1.1e-5 at 5000 rows: there the scores' own rounding shows.
-        EXPECT_LE(error_against_oracle(cache, c, queries, first_pos, out),
-                  swa_window == 0 ? 1e-5 : 1e-5)
+        EXPECT_LE(error_against_oracle(cache, c, queries, first_pos, out), 1e-5)
             << c.head_dim << " " << n << " " << swa_window;
       }
     }

@@ -1,7 +1,7 @@
 // The prompt kernel: a tile of queries, one to a vector lane, against the rows of one KV head.
 //
 // Lanes are queries, so softmax sums and outputs are chains that run down the rows for all lanes at once, and
-// a score is one chain over the elements of the head. Both products are the same small matrix multiply: a scalar
+// a score is a few chains over the elements of the head. Both products are the same small matrix multiply: a scalar
 // of the row, broadcast, times a vector of lanes.
 
 #include <algorithm>
@@ -51,17 +51,20 @@ HWY_INLINE Scratch cut_scratch(float* scratch, int head_dim) {
   return cut;
 }
 
-// c[r][lane] = (accumulate ? c[r][lane] : 0) + sum over k, ascending, of a[r * a_row + k * a_step] * b[k][lane]
-// for kRegisterRows rows r. With kGuard, terms whose b is 0 are left out.
+// What becomes of c in a product: replaced, the start of each chain, or added to when the chains are done.
+enum class Into { kNew, kChain, kAdd };
+
+// c[r][lane] = sum over k, ascending, of a[r * a_row + k * a_step] * b[k][lane] for kRegisterRows rows r. With kGuard, terms
+// whose b is 0 are left out.
 template <bool kGuard>
 HWY_INLINE void multiply_rows(const float* HWY_RESTRICT a, size_t a_row, size_t a_step,
-                              const float* HWY_RESTRICT b, size_t n, bool accumulate,
+                              const float* HWY_RESTRICT b, size_t n, Into into,
                               float* HWY_RESTRICT c) {
   const FloatTag d;
   Floats sum[kRegisterRows][kTileVectors];
   for (size_t r = 0; r < kRegisterRows; ++r) {
     for (size_t v = 0; v < kTileVectors; ++v) {
-      sum[r][v] = accumulate ? hn::Load(d, c + r * kTileLanes + v * kLanes) : hn::Zero(d);
+      sum[r][v] = into == Into::kChain ? hn::Load(d, c + r * kTileLanes + v * kLanes) : hn::Zero(d);
     }
   }
   for (size_t k = 0; k < n; ++k) {
@@ -83,7 +86,8 @@ HWY_INLINE void multiply_rows(const float* HWY_RESTRICT a, size_t a_row, size_t 
   }
   for (size_t r = 0; r < kRegisterRows; ++r) {
     for (size_t v = 0; v < kTileVectors; ++v) {
-      hn::Store(sum[r][v], d, c + r * kTileLanes + v * kLanes);
+      float* const to = c + r * kTileLanes + v * kLanes;
+      hn::Store(into == Into::kAdd ? hn::Add(hn::Load(d, to), sum[r][v]) : sum[r][v], d, to);
     }
   }
 }
@@ -113,7 +117,7 @@ HWY_INLINE void start_lanes(const PromptQueries& queries, Lanes& lanes) {
   std::fill_n(lanes.sum, kTileLanes, 0.0F);
 }
 
-// Into q [head_dim, lanes]; lanes that are not used get zeros.
+// Into q [padded_dim, lanes]; lanes that are not used, and the padding, get zeros.
 HWY_INLINE void transpose_queries(const PromptQueries& queries, int head_dim,
                                   float* HWY_RESTRICT q) {
   for (size_t lane = 0; lane < kTileLanes; ++lane) {
@@ -123,8 +127,8 @@ HWY_INLINE void transpose_queries(const PromptQueries& queries, int head_dim,
     const int head = is_used ? index % queries.gqa_group_size : 0;
     const float* const from = queries.q + static_cast<size_t>(token) * queries.token_stride +
                               static_cast<size_t>(head) * static_cast<size_t>(head_dim);
-    for (int i = 0; i < head_dim; ++i) {
-      q[static_cast<size_t>(i) * kTileLanes + lane] = is_used ? from[i] : 0.0F;
+    for (size_t i = 0; i < padded_dim(head_dim); ++i) {
+      q[i * kTileLanes + lane] = is_used && i < static_cast<size_t>(head_dim) ? from[i] : 0.0F;
     }
   }
 }
@@ -175,8 +179,11 @@ HWY_INLINE void score_block(const cache::HeadRows& rows, int first, int last, in
               scratch.rows);
     float* const scores = scratch.weights + static_cast<size_t>(start - first) * kTileLanes;
     for (size_t r = 0; r < static_cast<size_t>(n); r += kRegisterRows) {
-      multiply_rows<false>(scratch.rows + r * dim, dim, 1, scratch.q,
-                           static_cast<size_t>(rows.head_dim), false, scores + r * kTileLanes);
+      // A chain per 32 elements: a longer one would round more.
+      for (size_t at = 0; at < dim; at += kChains) {
+        multiply_rows<false>(scratch.rows + r * dim + at, dim, 1, scratch.q + at * kTileLanes,
+                             kChains, at == 0 ? Into::kNew : Into::kAdd, scores + r * kTileLanes);
+      }
     }
     for (int r = 0; r < n; ++r) {
       finish_scores(scores + static_cast<size_t>(r) * kTileLanes, scale,
@@ -218,7 +225,8 @@ HWY_INLINE void weigh_values(const cache::HeadRows& rows, int first, int last,
     const float* const weights = scratch.weights + static_cast<size_t>(start - first) * kTileLanes;
     for (size_t at = 0; at < dim; at += kRegisterRows) {
       multiply_rows<kGuard>(scratch.rows + at, 1, dim, weights, static_cast<size_t>(n),
-                            start != first, scratch.block_output + at * kTileLanes);
+                            start == first ? Into::kNew : Into::kChain,
+                            scratch.block_output + at * kTileLanes);
     }
   }
 }
