@@ -29,25 +29,27 @@ struct GraphBuilder {
 struct Family {
   std::string_view architecture;  // general.architecture of the file
   std::string_view help;
-  int rope_mode;
-  bool has_qkv_bias;          // q, k and v biases must be there, fused or not; otherwise they may
-  bool has_output_bias;       // the attention's output projection may have a bias
-  bool has_rope_freqs;        // the file may divide rotation frequencies by factors
-  bool has_context_factors;   // two sets of such factors, chosen by the session's context
-  bool has_partial_rotation;  // n_rot may be less than head_dim
-  bool has_qk_norm;           // every head of q and k is normed before it rotates
-  bool has_post_norms;        // attention and feed-forward are normed before they are added, too
-  bool has_gate_in_up;        // ffn_up holds the feed-forward's gate and up, gate first
-  bool has_windows;  // some layers have a sliding attention window; elsewhere such a key is ignored
-  bool scales_embeddings;  // by sqrt(n_embd)
-  bool has_logit_softcap;  // the file may cap logits
-  bool scales_queries;     // q comes out of before_attention multiplied with hyper.query_scale
-  int n_layers_scaled_by_embd;  // models with so many layers scale queries by n_embd / n_heads for head_dim; 0: none do
+  int rope_mode = 0;          // ggml's
+  bool has_qkv_bias = false;  // q, k and v biases must be there, fused or not; otherwise they may
+  bool has_output_bias = false;       // the attention's output projection may have a bias
+  bool has_rope_freqs = false;        // the file may divide rotation frequencies by factors
+  bool has_context_factors = false;   // two sets of such factors, chosen by the session's context
+  bool has_partial_rotation = false;  // n_rot may be less than head_dim
+  bool has_qk_norm = false;           // every head of q and k is normed before it rotates
+  bool has_post_norms = false;  // attention and feed-forward are normed before they are added, too
+  bool has_gate_in_up = false;  // ffn_up holds the feed-forward's gate and up, gate first
+  // Some layers have a sliding attention window; elsewhere such a key is ignored.
+  bool has_windows = false;
+  bool scales_embeddings = false;  // by sqrt(n_embd)
+  bool has_logit_softcap = false;  // the file may cap logits
+  bool scales_queries = false;  // q comes out of before_attention multiplied with hyper.query_scale
+  // Models with so many layers scale queries by n_embd / n_heads for head_dim; 0: none do.
+  int n_layers_scaled_by_embd = 0;
   // x [n_embd, n_tokens]: the residual stream before the layer.
-  Projections (*before_attention)(const GraphBuilder& build, int layer, ggml_tensor* x);
+  Projections (*before_attention)(const GraphBuilder& build, int layer, ggml_tensor* x) = nullptr;
   // attended [head_dim * n_heads, n_tokens]; returns the residual stream after the layer.
   ggml_tensor* (*after_attention)(const GraphBuilder& build, int layer, ggml_tensor* x,
-                                  ggml_tensor* attended);
+                                  ggml_tensor* attended) = nullptr;
 };
 
 extern const Family kLlama;
