@@ -5,6 +5,7 @@
 
 #include "cli/winnow_program.h"
 #include "support/models.h"
+#include "support/sanitizers.h"
 
 namespace winnow::test {
 namespace {

@@ -99,12 +99,4 @@ inline nlohmann::json tiny_json(const Args& args) {
   return json_of(joined(tiny_run(args), {"--json", "--temp", "0", "--ignore-eos"}));
 }
 
-inline bool is_sanitized() {
-#ifdef __SANITIZE_ADDRESS__
-  return true;
-#else
-  return false;
-#endif
-}
-
 }  // namespace winnow::test

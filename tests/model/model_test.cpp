@@ -222,7 +222,7 @@ TEST(Model, ReadsYarn) {
   EXPECT_EQ(yarn.hyper().rope.ext_factor, 1.0F);
   EXPECT_FLOAT_EQ(yarn.hyper().rope.attn_factor, 1.25F);  // the magnitude is ggml's
   EXPECT_EQ(yarn.hyper().rope.n_ctx_orig, 1024);
-  const Rope& plain = Model(test::write_tiny_model(), {}).hyper().rope;
+  const Rope plain = Model(test::write_tiny_model(), {}).hyper().rope;
   EXPECT_EQ(plain.ext_factor, 0.0F);
   EXPECT_EQ(plain.attn_factor, 1.0F);
   EXPECT_EQ(plain.n_ctx_orig, 4096);
