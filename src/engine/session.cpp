@@ -39,9 +39,13 @@ int choose_context(const model::Model& model, const PromptTokens& prompt,
   int n_ctx = options.n_ctx > 0 ? options.n_ctx : trained;
   if (prompt.size() > n_ctx) {
     if (!options.allow_beyond_context) {
+      const std::string advice =
+          prompt.size() <= trained
+              ? "a context (-c) of up to " + std::to_string(trained) + " has room"
+              : "--allow-beyond-context permits it";
       throw Error(ErrorCode::kInvalidArgument, "the prompt has " + std::to_string(prompt.size()) +
                                                    " tokens, the context " + std::to_string(n_ctx) +
-                                                   "; --allow-beyond-context permits it");
+                                                   "; " + advice);
     }
     n_ctx = prompt.size();
   }
