@@ -193,6 +193,9 @@ void Cache::compact(int layer, int kv_head, std::span<const int> slots) {
   const Ranges range = ranges(layer, kv_head);
   Head& state = head(layer, kv_head);
   check_slots(slots, state.n_cached);
+  // Decoding writes a row and evicts one, over and over: pages that are needed again at once stay.
+  constexpr int kSpareRows = 64;
+  const bool gives_back = state.n_touched - static_cast<int>(slots.size()) > kSpareRows;
   std::byte* const data = storage_.data();
   struct Array {
     size_t begin, end, row_bytes;
@@ -209,14 +212,18 @@ void Cache::compact(int layer, int kv_head, std::span<const int> slots) {
     const size_t used = array.begin + round_up_to_page(slots.size() * array.row_bytes);
     const size_t touched =
         array.begin + round_up_to_page(static_cast<size_t>(state.n_touched) * array.row_bytes);
-    storage_.give_back(used, touched);
+    if (gives_back) {
+      storage_.give_back(used, touched);
+    }
   }
   if (!state.hidden.empty()) {
     move_rows(reinterpret_cast<std::byte*>(state.hidden.data()), 1, slots);
     state.hidden.resize(slots.size());
   }
   state.n_cached = static_cast<int>(slots.size());
-  state.n_touched = state.n_cached;
+  if (gives_back) {
+    state.n_touched = state.n_cached;
+  }
 }
 
 void Cache::hide_others(int layer, int kv_head, std::span<const int> slots) {
