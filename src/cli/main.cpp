@@ -1,5 +1,7 @@
 // winnow's command line: chooses the verb, and turns errors into messages and exit statuses (docs/cli.md).
 
+#include <malloc.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -106,6 +108,9 @@ int run_main(int argc, char** argv) {
 }  // namespace winnow::cli
 
 int main(int argc, char** argv) {
+  // By default every thread may reserve a heap of 64 MiB, at any time: under a limit of address space that takes what was
+  // left for threads to start.
+  mallopt(M_ARENA_MAX, 1);
   using winnow::ErrorCode;
   try {
     return winnow::cli::run_main(argc, argv);
