@@ -61,7 +61,8 @@ class Cache {
   };
   void commit(int layer, int kv_head, int n_rows, const AppendCounts& counts);
 
-  // Keeps the rows at `slots` (ascending, unique), in order, and gives the memory of the others back.
+  // Keeps the rows at `slots` (ascending, unique), in order, and gives the memory of the others back, unless they are so
+  // few that decoding would touch their pages again at once; committed_bytes() counts those.
   void keep(int layer, int kv_head, std::span<const int> slots);
   // In a layer with a window: gives the rows back that no query after `last_pos` sees, once there are window_slack() of
   // them. They do not count as evicted.
