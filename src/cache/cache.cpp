@@ -28,18 +28,19 @@ size_t head_stride(const CacheShape& shape) {
          round_up_to_page(rows * sizeof(int32_t)) + round_up_to_page(rows * score_bytes(shape));
 }
 
-// Moves rows slots[0], slots[1], … of `row_bytes` each to the front, in order. Safe in place, since slots ascend and
-// so never lie before where they go; neighbouring rows move together.
-void move_rows(std::byte* rows, size_t row_bytes, std::span<const int> slots) {
+// Moves rows slots[0], slots[1], … of `row_bytes` each, in order. Safe in place, since slots ascend and so never lie
+// before where they go; neighbouring rows move together.
+void move_rows(const std::byte* rows, size_t row_bytes, std::span<const int> slots,
+               std::byte* target) {
   size_t to = 0;
   while (to < slots.size()) {
     size_t run = 1;
     while (to + run < slots.size() && slots[to + run] == slots[to] + static_cast<int>(run)) {
       ++run;
     }
-    const auto from = static_cast<size_t>(slots[to]);
-    if (from != to) {
-      std::memmove(rows + to * row_bytes, rows + from * row_bytes, run * row_bytes);
+    const std::byte* const from = rows + static_cast<size_t>(slots[to]) * row_bytes;
+    if (from != target + to * row_bytes) {
+      std::memmove(target + to * row_bytes, from, run * row_bytes);
     }
     to += run;
   }
@@ -166,9 +167,53 @@ void Cache::commit(int layer, int kv_head, int n_rows, const AppendCounts& count
 }
 
 void Cache::keep(int layer, int kv_head, std::span<const int> slots) {
-  Head& state = head(layer, kv_head);
-  state.n_evicted += state.n_cached - static_cast<int64_t>(slots.size());
+  record_evicted(head(layer, kv_head), rows(layer, kv_head), slots);
   compact(layer, kv_head, slots);
+}
+
+// Keeping `slots` of the rows `before`: one more loss that the head cannot be trimmed across.
+void Cache::record_evicted(Head& state, const HeadRows& before, std::span<const int> slots) {
+  const auto n_kept = static_cast<int>(slots.size());
+  if (n_kept == before.n) {
+    return;
+  }
+  int first = 0;  // slot that goes
+  while (first < n_kept && slots[static_cast<size_t>(first)] == first) {
+    ++first;
+  }
+  state.n_evicted += before.n - n_kept;
+  state.trim.intact = std::min(state.trim.intact, before.positions[first]);
+  state.trim.settled = std::max(state.trim.settled, before.positions[before.n - 1] + 1);
+}
+
+void Cache::copy_kept(const Cache& source, int layer, int kv_head, std::span<const int> slots,
+                      const float* scores) {
+  Head& state = head(layer, kv_head);
+  const Head& original = source.head(layer, kv_head);
+  const HeadRows from = source.rows(layer, kv_head);
+  WINNOW_CHECK(state.n_cached == 0 && from.head_dim == shape_.head_dim &&
+               from.key_type == shape_.key_type && from.value_type == shape_.value_type);
+  check_slots(slots, from.n);
+  const auto n = static_cast<int>(slots.size());
+  const Target to = reserve(layer, kv_head, n);
+  move_rows(from.keys, key_bytes(shape_), slots, to.keys);
+  move_rows(from.values, value_bytes(shape_), slots, to.values);
+  const auto move = [&](const auto* whole, auto* kept) {
+    move_rows(reinterpret_cast<const std::byte*>(whole), sizeof(*whole), slots,
+              reinterpret_cast<std::byte*>(kept));
+  };
+  move(from.positions, to.positions);
+  if (to.scores != nullptr) {
+    move(scores, to.scores);
+  }
+  state.n_evicted = original.n_evicted;
+  state.trim = original.trim;
+  record_evicted(state, from, slots);
+  commit(layer, kv_head, n, original.counts);
+  if (from.hidden != nullptr) {
+    state.hidden.resize(slots.size());
+    move(from.hidden, state.hidden.data());
+  }
 }
 
 void Cache::drop_unseen(int layer, int last_pos) {
@@ -182,6 +227,10 @@ void Cache::drop_unseen(int layer, int last_pos) {
         std::upper_bound(held.positions, held.positions + held.n, last_pos - swa_window);
     const int n_unseen = static_cast<int>(seen - held.positions);
     if (n_unseen >= CacheShape::window_slack(swa_window)) {
+      TrimBounds& trim = head(layer, kv_head).trim;
+      trim.intact = std::min(trim.intact, held.positions[0]);
+      trim.settled =
+          std::max(trim.settled, last_pos);  // the next query's window begins at the first row seen
       std::vector<int> slots(static_cast<size_t>(held.n - n_unseen));
       std::iota(slots.begin(), slots.end(), n_unseen);
       compact(layer, kv_head, slots);
@@ -208,7 +257,7 @@ void Cache::compact(int layer, int kv_head, std::span<const int> slots) {
     if (array.row_bytes == 0) {
       continue;
     }
-    move_rows(data + array.begin, array.row_bytes, slots);
+    move_rows(data + array.begin, array.row_bytes, slots, data + array.begin);
     const size_t used = array.begin + round_up_to_page(slots.size() * array.row_bytes);
     const size_t touched =
         array.begin + round_up_to_page(static_cast<size_t>(state.n_touched) * array.row_bytes);
@@ -217,7 +266,8 @@ void Cache::compact(int layer, int kv_head, std::span<const int> slots) {
     }
   }
   if (!state.hidden.empty()) {
-    move_rows(reinterpret_cast<std::byte*>(state.hidden.data()), 1, slots);
+    auto* const hidden = reinterpret_cast<std::byte*>(state.hidden.data());
+    move_rows(hidden, 1, slots, hidden);
     state.hidden.resize(slots.size());
   }
   state.n_cached = static_cast<int>(slots.size());

@@ -1,8 +1,10 @@
 // The KV cache of one sequence: for each (layer, KV head) one contiguous run of rows, each with its own length.
 #pragma once
 
+#include <climits>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -67,9 +69,36 @@ class Cache {
   // In a layer with a window: gives the rows back that no query after `last_pos` sees, once there are window_slack() of
   // them. They do not count as evicted.
   void drop_unseen(int layer, int last_pos);
+  // Fills the empty head with the rows at `slots` (ascending, unique) of the same head of `source`, a cache of the same
+  // row types, and goes on from what has happened to that head; rows left out count as evicted. Where this cache
+  // stores scores, those of all the source's rows are in `scores` [source.n_cached].
+  void copy_kept(const Cache& source, int layer, int kv_head, std::span<const int> slots,
+                 const float* scores);
+
   // Keeps the rows where they are but hides all others from attention: the oracle of `keep`, and what
   // counterfactual bans are made of. Frees nothing.
   void hide_others(int layer, int kv_head, std::span<const int> slots);
+
+  // The lengths that the cache can be cut back to and be as it was at that length: 0 … intact, since no row before has ever
+  // gone, and settled … , since no row has gone after. Between them some head lacks a row that it held then. A row that has left its
+  // layer's window counts as gone where the next position's window would reach it.
+  struct TrimBounds {
+    int intact = INT_MAX;
+    int settled = 0;
+  };
+  TrimBounds trim_bounds() const;
+  // The first head that cannot be cut back to so many positions, and the lowest position that it lacks.
+  struct MissingRow {
+    int layer;
+    int kv_head;
+    int pos;
+  };
+  std::optional<MissingRow> missing_row(int n_positions) const;
+  // Removes the rows of positions from n_positions on; no row may be missing. Counts and peak stay: they are of all that
+  // has happened.
+  void trim(int n_positions);
+  // Whether policies have taken rows of positions before the newest one held.
+  bool has_gaps() const;
 
   // Row bytes: what the rows now held take. Committed bytes: the pages they lie on.
   size_t now_bytes() const;
@@ -86,6 +115,7 @@ class Cache {
     int n_cached = 0;
     int n_touched = 0;  // rows whose pages may be resident
     int64_t n_evicted = 0;
+    TrimBounds trim;
     AppendCounts counts;
     std::vector<uint8_t> hidden;  // empty, or one flag per row
   };
@@ -96,6 +126,7 @@ class Cache {
   Head& head(int layer, int kv_head);
   const Head& head(int layer, int kv_head) const;
   Ranges ranges(int layer, int kv_head) const;
+  void record_evicted(Head& state, const HeadRows& before, std::span<const int> slots);
   void compact(int layer, int kv_head, std::span<const int> slots);
 
   CacheShape shape_;

@@ -41,6 +41,11 @@ class Engine {
   // policy's schedule says so. Throws like feed.
   std::vector<float> decode(std::span<const DecodeInput> inputs);
 
+  // engine::fork on the engine's threads.
+  Sequence fork(const Sequence& sequence, ForkOptions options) {
+    return engine::fork(sequence, std::move(options), parallel_);
+  }
+
   // One prompt and what is generated after it.
   struct Workload {
     int n_prompt;

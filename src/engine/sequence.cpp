@@ -1,6 +1,73 @@
 #include "engine/sequence.h"
 
+#include <chrono>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "engine/evict.h"
+#include "kernels/append.h"
+#include "kernels/parallel.h"
+
 namespace winnow::engine {
+namespace {
+
+void check_usable(const Sequence& sequence) {
+  if (!sequence.is_usable) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "the sequence cannot be forked: an earlier prompt was cancelled or failed half-way");
+  }
+}
+
+// Views of all heads [n_layers, n_kv_heads].
+std::vector<cache::HeadRows> all_rows(const cache::Cache& cache) {
+  std::vector<cache::HeadRows> rows;
+  for (int layer = 0; layer < cache.shape().n_layers; ++layer) {
+    for (int kv_head = 0; kv_head < cache.shape().n_kv_heads; ++kv_head) {
+      rows.push_back(cache.rows(layer, kv_head));
+    }
+  }
+  return rows;
+}
+
+policy::KeptSlots all_slots(const std::vector<cache::HeadRows>& rows) {
+  policy::KeptSlots slots;
+  for (const cache::HeadRows& head : rows) {
+    std::vector<int>& all = slots.emplace_back(static_cast<size_t>(head.n));
+    std::iota(all.begin(), all.end(), 0);
+  }
+  return slots;
+}
+
+// The rows `slots` of the views `rows`, both [n_layers, n_kv_heads], as a sequence under `policy`.
+Sequence copy(const Sequence& sequence, policy::Policy policy, int max_rows,
+              const std::vector<cache::HeadRows>& rows, const policy::KeptSlots& slots) {
+  cache::CacheShape shape = sequence.cache.shape();
+  shape.stores_scores = policy.needs().key_norms;
+  shape.max_rows = max_rows;
+  for (const auto& head : slots) {
+    if (std::ssize(head) > max_rows) {
+      throw Error(ErrorCode::kInvalidArgument, "no room for " + std::to_string(head.size()) +
+                                                   " rows in a fork of at most " +
+                                                   std::to_string(max_rows) + " rows per KV head");
+    }
+  }
+  Sequence fork(shape, std::move(policy));
+  fork.positions_fed = sequence.positions_fed;
+  fork.evicted_during_prompt = sequence.evicted_during_prompt;
+  fork.evictions = sequence.evictions;
+  for (size_t head = 0; head < rows.size(); ++head) {
+    const auto n_kv_heads = static_cast<size_t>(shape.n_kv_heads);
+    fork.cache.copy_kept(sequence.cache, static_cast<int>(head / n_kv_heads),
+                         static_cast<int>(head % n_kv_heads), slots[head], rows[head].scores);
+  }
+  fork.cache.record_peak();
+  return fork;
+}
+
+}  // namespace
 
 cache::CacheShape cache_shape(const model::Hyperparameters& hyper, cache::RowType key_type,
                               cache::RowType value_type, const policy::Policy& policy,
@@ -13,6 +80,80 @@ cache::CacheShape cache_shape(const model::Hyperparameters& hyper, cache::RowTyp
           .max_rows = max_rows,
           .stores_scores = policy.needs().key_norms,
           .swa_windows = hyper.swa_windows};
+}
+
+Sequence fork(const Sequence& sequence) {
+  check_usable(sequence);
+  const auto rows = all_rows(sequence.cache);
+  return copy(sequence, sequence.policy, sequence.cache.shape().max_rows, rows, all_slots(rows));
+}
+
+Sequence fork(const Sequence& sequence, ForkOptions options, kernels::ParallelFor& parallel) {
+  check_usable(sequence);
+  if (options.max_rows < 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "a fork of " + std::to_string(options.max_rows) + " rows; at least 0 are needed");
+  }
+  const int max_rows = options.max_rows > 0 ? options.max_rows : sequence.cache.shape().max_rows;
+  auto rows = all_rows(sequence.cache);
+  if (!options.policy) {
+    return copy(sequence, sequence.policy, max_rows, rows, all_slots(rows));
+  }
+  if (!options.policy->is_resolved()) {
+    throw Error(ErrorCode::kInvalidArgument, "policy '" + options.policy->spec() +
+                                                 "' has a budget that depends on the prompt and "
+                                                 "must be resolved before a fork is cut to it");
+  }
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<std::vector<float>> norms(rows.size());
+  if (options.policy->needs().key_norms && !sequence.cache.shape().stores_scores) {
+    parallel.run(static_cast<int>(rows.size()), [&](int item, int /*thread*/) {
+      const auto head = static_cast<size_t>(item);
+      norms[head].resize(static_cast<size_t>(rows[head].n));
+      kernels::squared_key_norms(rows[head], norms[head]);
+      rows[head].scores = norms[head].data();
+    });
+  }
+  policy::KeptSlots slots = all_slots(rows);
+  const Choice choice = choose_rows(*options.policy, sequence.cache.shape(), 0, rows, parallel);
+  const auto n_kv_heads = static_cast<size_t>(sequence.cache.shape().n_kv_heads);
+  for (size_t i = 0; i < choice.kept.size(); ++i) {
+    const auto layer = static_cast<size_t>(choice.layers[i / n_kv_heads]);
+    slots[layer * n_kv_heads + i % n_kv_heads] = choice.kept[i];
+  }
+  Sequence fork = copy(sequence, std::move(*options.policy), max_rows, rows, slots);
+  const std::chrono::duration<double, std::milli> elapsed =
+      std::chrono::steady_clock::now() - start;
+  if (!choice.kept.empty()) {
+    ++fork.evictions.count;
+    fork.evictions.ms += elapsed.count();
+  }
+  return fork;
+}
+
+void trim(Sequence& sequence, int n_positions) {
+  const int n_fed = sequence.positions_fed;
+  const std::string trimming = "cannot trim to " + std::to_string(n_positions) + " positions: ";
+  if (n_positions < 0 || n_positions > n_fed) {
+    throw Error(ErrorCode::kInvalidArgument, trimming + "the sequence has been fed " +
+                                                 std::to_string(n_fed) + " (allowed: 0 … " +
+                                                 std::to_string(n_fed) + ")");
+  }
+  if (const auto missing = sequence.cache.missing_row(n_positions)) {
+    const cache::Cache::TrimBounds bounds = sequence.cache.trim_bounds();
+    std::string allowed = "0 … " + std::to_string(bounds.intact);
+    if (bounds.settled <= n_fed) {
+      allowed += " and " + std::to_string(bounds.settled) + " … " + std::to_string(n_fed);
+    }
+    throw Error(ErrorCode::kInvalidArgument,
+                trimming + "layer " + std::to_string(missing->layer) + ", KV head " +
+                    std::to_string(missing->kv_head) + " has lost the row of position " +
+                    std::to_string(missing->pos) + " (allowed: " + allowed + ")");
+  }
+  sequence.cache.trim(n_positions);
+  sequence.positions_fed = n_positions;
+  sequence.evicted_during_prompt &= sequence.cache.has_gaps();
+  sequence.is_usable = true;
 }
 
 }  // namespace winnow::engine

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "cache/cache.h"
 
@@ -20,5 +21,8 @@ struct NewRows {
 // summed in the canonical order (row_dot in kernels/cpu/rows-inl.h).
 cache::Cache::AppendCounts append_rows(const NewRows& rows, const cache::CacheShape& shape,
                                        const cache::Cache::Target& target) noexcept;
+
+// The static scores of cached rows, computed anew from their keys: norms [rows.n], the same bits as at append.
+void squared_key_norms(const cache::HeadRows& rows, std::span<float> norms);
 
 }  // namespace winnow::kernels

@@ -114,11 +114,6 @@ std::vector<OptionDescription> describe_policy_options() {
   return reader.descriptions();
 }
 
-Policy::Policy() = default;
-Policy::Policy(Policy&&) noexcept = default;
-Policy& Policy::operator=(Policy&&) noexcept = default;
-Policy::~Policy() = default;
-
 Policy Policy::parse(std::string_view text, std::string_view default_budget) {
   const Spec spec = parse_spec(text);
   OptionReader reader(spec.options);

@@ -59,10 +59,6 @@ class Policy {
   // (may be empty) is used when the spec has none. `full` takes no options and no budget; all others need a budget.
   static Policy parse(std::string_view spec, std::string_view default_budget = {});
 
-  Policy(Policy&&) noexcept;
-  Policy& operator=(Policy&&) noexcept;
-  ~Policy();
-
   // The canonical spec: the method, the budget and every option that is not at its default, presets spelled out.
   // Parses to the same policy.
   const std::string& spec() const { return spec_; }
@@ -87,12 +83,12 @@ class Policy {
   KeptSlots choose(std::span<const LayerView> layers, kernels::ParallelFor& parallel) const;
 
  private:
-  Policy();
+  Policy() = default;
   std::string spec_;
   const Method* method_ = nullptr;
   PolicyOptions options_;
-  std::unique_ptr<Scorer> scorer_;
-  int budget_rows_ = 0;  // 0: not resolved
+  std::shared_ptr<const Scorer> scorer_;  // copies share it: scoring changes nothing
+  int budget_rows_ = 0;                   // 0: not resolved
   int n_recent_ = 0;
 };
 

@@ -81,6 +81,9 @@ TEST(Append, ScoreIsTheCanonicalSquaredNormOfTheStoredKey) {
         EXPECT_EQ(cache.rows(0, 1).scores[slot], canonical_squared_norm(cache.rows(0, 1), slot))
             << dim;
       }
+      std::vector<float> anew(9);
+      kernels::squared_key_norms(cache.rows(0, 1), anew);
+      EXPECT_EQ(anew, std::vector<float>(cache.rows(0, 1).scores, cache.rows(0, 1).scores + 9));
     }
   }
 }

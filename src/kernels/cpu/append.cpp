@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/error.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/append.cpp"  // NOLINT
 #include "hwy/foreach_target.h"
@@ -145,6 +147,13 @@ cache::Cache::AppendCounts append_rows_impl(const NewRows& rows, const cache::Ca
           .nonfinite_values = values.nonfinite};
 }
 
+void squared_key_norms_impl(const cache::HeadRows& rows, std::span<float> norms) {
+  const size_t key_bytes = static_cast<size_t>(rows.head_dim) * cache::element_bytes(rows.key_type);
+  for (size_t slot = 0; slot < norms.size(); ++slot) {
+    norms[slot] = squared_norm(rows.keys + slot * key_bytes, rows.key_type, rows.head_dim);
+  }
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace winnow::kernels
 HWY_AFTER_NAMESPACE();
@@ -157,6 +166,13 @@ HWY_EXPORT(append_rows_impl);
 cache::Cache::AppendCounts append_rows(const NewRows& rows, const cache::CacheShape& shape,
                                        const cache::Cache::Target& target) noexcept {
   return HWY_DYNAMIC_DISPATCH(append_rows_impl)(rows, shape, target);
+}
+
+HWY_EXPORT(squared_key_norms_impl);
+
+void squared_key_norms(const cache::HeadRows& rows, std::span<float> norms) {
+  WINNOW_CHECK(std::ssize(norms) == rows.n);
+  HWY_DYNAMIC_DISPATCH(squared_key_norms_impl)(rows, norms);
 }
 
 }  // namespace winnow::kernels
