@@ -23,7 +23,7 @@
 #include "cli/run_flags.h"
 #include "cli/run_report.h"
 #include "cli/verbs.h"
-#include "engine/session.h"
+#include "engine/run.h"
 #include "policy/spec.h"
 
 namespace winnow::cli {
@@ -140,10 +140,10 @@ engine::PromptTokens read_prompt(const RunFlags& flags, const model::Model& mode
   return engine::tokenize_prompt(model, text);
 }
 
-void write_dumps(const RunFlags& flags, const engine::Session& session,
-                 const engine::SessionResult& result, int n_vocab) {
+void write_dumps(const RunFlags& flags, const engine::Sequence& sequence,
+                 const engine::RunResult& result, int n_vocab) {
   if (!flags.dump_kept.empty()) {
-    write_file_atomically(flags.dump_kept, kept_json(*session.sequence()).dump() + "\n");
+    write_file_atomically(flags.dump_kept, kept_json(sequence).dump() + "\n");
   }
   if (!flags.dump_logits.empty()) {
     write_npy(flags.dump_logits, result.logits, static_cast<size_t>(n_vocab));
@@ -165,16 +165,16 @@ void warn_about_values(const cache::Cache& cache) {
   }
 }
 
-int run(const RunFlags& flags) {
+int answer(const RunFlags& flags) {
   if (flags.is_quiet) {
     set_log_level(LogLevel::kWarning);
   }
-  engine::SessionOptions options = flags.session;
-  options.engine.n_threads = resolve_threads(flags.n_threads);
-  options.key_type = cache::parse_row_type(flags.key_type);
-  options.value_type = cache::parse_row_type(flags.value_type);
-  options.evict = engine::parse_evict_when(flags.evict);
-  options.order = engine::parse_prefill_order(flags.prefill);
+  engine::RunOptions options{.session = flags.session, .generate = flags.generate};
+  options.session.engine.n_threads = resolve_threads(flags.n_threads);
+  options.session.key_type = cache::parse_row_type(flags.key_type);
+  options.session.value_type = cache::parse_row_type(flags.value_type);
+  options.session.evict = engine::parse_evict_when(flags.evict);
+  options.session.order = engine::parse_prefill_order(flags.prefill);
   options.keep_logits = !flags.dump_logits.empty();
   options.keep_all_logits = options.keep_logits && flags.logits_all;
   policy::Policy policy = choose_policy(flags);
@@ -191,15 +191,15 @@ int run(const RunFlags& flags) {
 
   std::signal(SIGBUS, on_lost_file);
   const model::Model model(flags.model, {.weights = model::parse_weight_type(flags.weights),
-                                         .n_threads = options.engine.n_threads});
-  engine::Session session(model, std::move(policy), read_prompt(flags, model), options);
+                                         .n_threads = options.session.engine.n_threads});
+  engine::Run run(model, std::move(policy), read_prompt(flags, model), options);
   if (flags.is_dry_run) {
-    write_output((flags.is_json ? plan_json(session).dump(2) : plan_text(session)) + "\n");
+    write_output((flags.is_json ? plan_json(run).dump(2) : plan_text(run)) + "\n");
     return 0;
   }
   std::signal(SIGINT, on_interrupt);
   ProgressBar bar("reading the prompt", !flags.is_quiet);
-  const engine::SessionCallbacks callbacks{
+  const engine::RunCallbacks callbacks{
       .progress = [&bar](double fraction) { bar.update(fraction); },
       .on_text =
           [&](const std::string& text) {
@@ -209,19 +209,20 @@ int run(const RunFlags& flags) {
             }
           },
       .cancel = &is_interrupted};
-  const engine::SessionResult result = session.run(callbacks);
+  const engine::RunResult result = run.run(callbacks);
+  const engine::Sequence& sequence = *run.session().sequence();
   bar.clear();
   if (flags.is_json) {
     // A token may end inside a character; JSON must not.
-    write_output(
-        result_json(session, result).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
-        "\n");
+    write_output(result_json(sequence, result)
+                     .dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
+                 "\n");
   } else {
     write_output("\n");
-    log_info(result_text(session, result));
+    log_info(result_text(sequence, result));
   }
-  warn_about_values(session.sequence()->cache);
-  write_dumps(flags, session, result, model.hyper().n_vocab);
+  warn_about_values(sequence.cache);
+  write_dumps(flags, sequence, result, model.hyper().n_vocab);
   return result.stop == engine::StopReason::kCancelled ? exit_status(ErrorCode::kCancelled) : 0;
 }
 
@@ -232,7 +233,7 @@ Verb add_run(CLI::App& app) {
   add_run_flags(app, *flags);
   return [&app, flags] {
     note_given_flags(app, *flags);
-    return run(*flags);
+    return answer(*flags);
   };
 }
 

@@ -56,8 +56,8 @@ void add_input_flags(CLI::App& app, RunFlags& flags) {
 }
 
 void add_generation_flags(CLI::App& app, RunFlags& flags) {
-  engine::SamplingOptions& sampling = flags.session.sampling;
-  app.add_option("-n,--predict,--n-predict", flags.session.n_predict,
+  engine::SamplingOptions& sampling = flags.generate.sampling;
+  app.add_option("-n,--predict,--n-predict", flags.generate.n_predict,
                  "most tokens to generate; -1: until the model ends, 0: read the prompt only")
       ->check(CLI::Range(-1, 1 << 30))
       ->capture_default_str();
@@ -72,7 +72,7 @@ void add_generation_flags(CLI::App& app, RunFlags& flags) {
                  "seed of the sampler; -1: a random one, which is printed")
       ->check(CLI::Range(int64_t{-1}, int64_t{UINT32_MAX}))
       ->capture_default_str();
-  app.add_flag("--ignore-eos", flags.session.ignore_eos, "go on after the end-of-text token");
+  app.add_flag("--ignore-eos", flags.generate.ignore_eos, "go on after the end-of-text token");
 }
 
 void add_cache_flags(CLI::App& app, RunFlags& flags) {

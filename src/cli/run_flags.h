@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "engine/session.h"
+#include "engine/run.h"
 
 namespace CLI {
 class App;
@@ -34,7 +34,8 @@ struct RunFlags {
   bool is_json = false;
   bool is_quiet = false;
   int n_threads = -1;
-  engine::SessionOptions session;  // what needs no checking beyond the parser's
+  engine::SessionOptions session;    // what needs no checking beyond the parser's
+  engine::GenerateOptions generate;  // the same
 
   // Which were given: an empty text is not the same as none.
   bool has_prompt = false;

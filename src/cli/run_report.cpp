@@ -90,8 +90,9 @@ std::string format_number(const char* format, double value) {
 
 }  // namespace
 
-ordered_json plan_json(const engine::Session& session) {
-  const engine::Plan& plan = session.plan();
+ordered_json plan_json(const engine::Run& run) {
+  const engine::Session& session = run.session();
+  const engine::Plan& plan = run.plan();
   const cache::CacheShape& shape = session.shape();
   return {{"policy", session.policy().spec()},
           {"prefill", engine::prefill_order_name(session.order())},
@@ -108,8 +109,7 @@ ordered_json plan_json(const engine::Session& session) {
           {"peak_bytes", plan.peak_bytes()}};
 }
 
-ordered_json result_json(const engine::Session& session, const engine::SessionResult& result) {
-  const engine::Sequence& sequence = *session.sequence();
+ordered_json result_json(const engine::Sequence& sequence, const engine::RunResult& result) {
   const cache::Cache& cache = sequence.cache;
   const cache::Cache::AppendCounts counts = cache.append_counts();
   const engine::Engine::Footprint& footprint = result.footprint;
@@ -160,8 +160,9 @@ ordered_json kept_json(const engine::Sequence& sequence) {
            })}};
 }
 
-std::string plan_text(const engine::Session& session) {
-  const engine::Plan& plan = session.plan();
+std::string plan_text(const engine::Run& run) {
+  const engine::Session& session = run.session();
+  const engine::Plan& plan = run.plan();
   const std::string budget = plan.budget_rows == INT_MAX
                                  ? "no budget"
                                  : std::to_string(plan.budget_rows) + " rows per KV head";
@@ -174,8 +175,7 @@ std::string plan_text(const engine::Session& session) {
          format_bytes(plan.peak_bytes()) + " beside the weights";
 }
 
-std::string result_text(const engine::Session& session, const engine::SessionResult& result) {
-  const engine::Sequence& sequence = *session.sequence();
+std::string result_text(const engine::Sequence& sequence, const engine::RunResult& result) {
   const cache::Cache& cache = sequence.cache;
   const RowRange kept = kept_range(cache, Layers::kGlobal);
   const std::string rows = kept.low == kept.high

@@ -4,16 +4,16 @@
 
 #include <nlohmann/json.hpp>
 
-#include "engine/session.h"
+#include "engine/run.h"
 
 namespace winnow::cli {
 
-nlohmann::ordered_json plan_json(const engine::Session& session);
-nlohmann::ordered_json result_json(const engine::Session& session,
-                                   const engine::SessionResult& result);
+nlohmann::ordered_json plan_json(const engine::Run& run);
+nlohmann::ordered_json result_json(const engine::Sequence& sequence,
+                                   const engine::RunResult& result);
 nlohmann::ordered_json kept_json(const engine::Sequence& sequence);
 
-std::string plan_text(const engine::Session& session);
-std::string result_text(const engine::Session& session, const engine::SessionResult& result);
+std::string plan_text(const engine::Run& run);
+std::string result_text(const engine::Sequence& sequence, const engine::RunResult& result);
 
 }  // namespace winnow::cli

@@ -320,14 +320,14 @@ Engine::Footprint Engine::footprint(const Workload& work) {
                                          .has_logits = true});
   const GraphShape decode{
       .first_layer = 0, .n_layers = n_layers, .n_tokens = 1, .has_logits = true};
-  return {
-      .graph_bytes =
-          std::max({layers, output, work.n_decoded > 0 ? graphs_.measure(decode) : size_t{0}}),
-      .scratch_bytes = step_.measure_scratch(work.n_prompt + work.n_decoded, work.n_decoded > 0),
-      .residual_bytes =
-          is_layer_major
-              ? n_residual_rows * static_cast<size_t>(model_.hyper().n_embd) * sizeof(float)
-              : 0};
+  return {.graph_bytes =
+              std::max({layers, output, work.n_decoded > 0 ? graphs_.measure(decode) : size_t{0}}),
+          .scratch_bytes = step_.measure_scratch(work.n_held + work.n_prompt + work.n_decoded,
+                                                 work.n_decoded > 0),
+          .residual_bytes =
+              is_layer_major
+                  ? n_residual_rows * static_cast<size_t>(model_.hyper().n_embd) * sizeof(float)
+                  : 0};
 }
 
 }  // namespace winnow::engine

@@ -48,6 +48,7 @@ class Engine {
 
   // One prompt and what is generated after it.
   struct Workload {
+    int n_held;  // positions fed before
     int n_prompt;
     int n_decoded;  // generated tokens that are fed
     PrefillOrder order;

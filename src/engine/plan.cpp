@@ -21,7 +21,12 @@ constexpr std::array<const char*, 3> kEvictNames{"after-prompt", "before-questio
 class RowCount {
  public:
   RowCount(const cache::CacheShape& shape, const PlanInput& input)
-      : shape_(shape), input_(input), n_windowed_(shape.n_windowed_layers()) {
+      : shape_(shape),
+        input_(input),
+        n_windowed_(shape.n_windowed_layers()),
+        global_(input.held.global_rows),
+        windowed_(input.held.windowed_rows),
+        peak_(rows()) {
     for (const int swa_window : shape.swa_windows) {
       swa_window_ = std::max(swa_window_, swa_window);
     }
@@ -117,19 +122,19 @@ class RowCount {
   const PlanInput& input_;
   int64_t n_windowed_;
   int swa_window_ = 0;
-  int64_t global_ = 0;    // rows of a layer that sees everything
-  int64_t windowed_ = 0;  // rows of a layer with a window
+  int64_t global_;    // rows of a layer that sees everything
+  int64_t windowed_;  // rows of a layer with a window
   int64_t longest_ = 0;
-  int64_t peak_ = 0;
+  int64_t peak_;
 };
 
 // Address space for what the plan does not count: graphs, logits, tokens, text. ggml aborts where a graph finds none.
 constexpr size_t kOtherAddressSpace = size_t{16} << 20;
 
 // The stacks of the threads must fit beside the rest; how large they are is best found out by trying.
-void check_address_space(const Plan& plan, const cache::CacheShape& shape, int n_threads) {
+void check_address_space(const Plan& plan, size_t reserved_bytes, int n_threads) {
   const MemoryLimit space = available_address_space();
-  const size_t needed = shape.reserved_bytes() + plan.peak_bytes() - plan.kv_peak_bytes +
+  const size_t needed = reserved_bytes + plan.peak_bytes() - plan.kv_peak_bytes +
                         plan.logits_bytes + kOtherAddressSpace;
   if (needed > space.bytes) {
     throw Error(ErrorCode::kResourceExhausted, "the run reserves " + format_bytes(needed) +
@@ -161,26 +166,31 @@ const char* evict_when_name(EvictWhen when) {
   return kEvictNames.at(static_cast<size_t>(when));
 }
 
-policy::BudgetContext budget_context(const PromptLengths& prompt, bool with_question,
-                                     const cache::CacheShape& shape) {
-  const int n_counted = with_question ? prompt.total : prompt.before_question;
-  return {.n_document = prompt.document,
-          .n_extra = n_counted - prompt.document,
+policy::BudgetContext budget_context(int n_document, int n_prompt, const cache::CacheShape& shape) {
+  return {.n_document = n_document,
+          .n_extra = n_prompt - n_document,
           .row_bytes = static_cast<int64_t>(shape.row_bytes()),
           .n_heads =
               std::max<int64_t>(shape.n_layers - shape.n_windowed_layers(), 1) * shape.n_kv_heads};
 }
 
 Plan make_plan(const PlanInput& input, const cache::CacheShape& shape, policy::Policy& policy) {
+  const PromptLengths& prompt = input.prompt;
+  const Held& held = input.held;
   RowCount count(shape, input);
+  const int64_t rows_before_prompt = count.rows();
+  const auto feed = [&](int n_tokens, int n_read) {
+    policy.resolve(
+        budget_context(held.n_document + prompt.document, held.n_prompt + n_read, shape));
+    if (n_tokens > 0) {
+      count.feed(n_tokens, policy.budget_rows());
+    }
+  };
   if (input.evict == EvictWhen::kBeforeQuestion) {
-    policy.resolve(budget_context(input.prompt, false, shape));
-    count.feed(input.prompt.before_question, policy.budget_rows());
-    policy.resolve(budget_context(input.prompt, true, shape));
-    count.feed(input.prompt.total - input.prompt.before_question, policy.budget_rows());
+    feed(prompt.before_question, prompt.before_question);
+    feed(prompt.total - prompt.before_question, prompt.total);
   } else {
-    policy.resolve(budget_context(input.prompt, true, shape));
-    count.feed(input.prompt.total, policy.budget_rows());
+    feed(prompt.total, prompt.total);
   }
   const int64_t rows_after_prompt = count.rows();
   const int64_t n_decoded = std::max(input.n_predict - 1, 0);  // the last token is not fed
@@ -192,16 +202,17 @@ Plan make_plan(const PlanInput& input, const cache::CacheShape& shape, policy::P
   plan.budget_rows = policy.budget_rows();
   plan.max_rows = static_cast<int>(saturating_add(count.longest(), 1));
   plan.peak_rows = count.peak();
+  plan.kv_held_bytes = static_cast<size_t>(rows_before_prompt) * bytes_of_a_row;
   plan.kv_prompt_bytes = static_cast<size_t>(rows_after_prompt) * bytes_of_a_row;
   plan.kv_peak_bytes = static_cast<size_t>(count.peak()) * bytes_of_a_row;
-  plan.kv_full_bytes =
-      shape.full_bytes(static_cast<int>(saturating_add(input.prompt.total, n_decoded)));
+  plan.kv_full_bytes = shape.full_bytes(
+      static_cast<int>(saturating_add(held.n_positions + prompt.total, n_decoded)));
   return plan;
 }
 
-void check_fits(const Plan& plan, const cache::CacheShape& shape, int n_threads) {
+void check_fits(const Plan& plan, size_t reserved_bytes, int n_threads) {
   const MemoryLimit memory = available_memory();
-  const size_t needed = plan.peak_bytes() + plan.logits_bytes;
+  const size_t needed = plan.peak_bytes() - plan.kv_held_bytes + plan.logits_bytes;
   if (needed > memory.bytes) {
     const std::string logits =
         plan.logits_bytes == 0 ? "" : ", kept logits " + format_bytes(plan.logits_bytes);
@@ -213,7 +224,7 @@ void check_fits(const Plan& plan, const cache::CacheShape& shape, int n_threads)
                     memory.source + " leaves " + format_bytes(memory.bytes) +
                     "; a smaller --budget needs less");
   }
-  check_address_space(plan, shape, n_threads);
+  check_address_space(plan, reserved_bytes, n_threads);
 }
 
 }  // namespace winnow::engine

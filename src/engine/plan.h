@@ -27,8 +27,18 @@ struct PromptLengths {
   int total = 0;
 };
 
+// What a sequence holds before the prompt is read.
+struct Held {
+  int n_positions = 0;
+  int global_rows = 0;    // of a KV head of a layer that sees everything
+  int windowed_rows = 0;  // and of one with a window
+  int n_document = 0;     // tokens of the prompts so far that a budget in percent refers to
+  int n_prompt = 0;       // all tokens of the prompts so far
+};
+
 struct PlanInput {
-  PromptLengths prompt;
+  PromptLengths prompt = {};
+  Held held = {};
   int n_predict = 0;  // most tokens that will be generated
   EvictWhen evict = EvictWhen::kAfterPrompt;
   PrefillOrder order = PrefillOrder::kChunkMajor;
@@ -40,6 +50,7 @@ struct Plan {
   int budget_rows = 0;    // INT_MAX when unlimited
   int max_rows = 0;       // the most a head will ever hold
   int64_t peak_rows = 0;  // the most rows of all layers at once, per KV head (summed over layers)
+  size_t kv_held_bytes = 0;    // before the prompt
   size_t kv_prompt_bytes = 0;  // once the prompt is read and cut
   size_t kv_peak_bytes = 0;
   size_t logits_bytes = 0;   // of logits that the caller asked to keep
@@ -50,15 +61,15 @@ struct Plan {
   size_t peak_bytes() const { return kv_peak_bytes + footprint.total_bytes(); }
 };
 
-// How a prompt's tokens count towards the budget of `policy`: with or without the question.
-policy::BudgetContext budget_context(const PromptLengths& prompt, bool with_question,
-                                     const cache::CacheShape& shape);
+// What a budget of a cache of this shape comes from, when prompts of n_prompt tokens, n_document of them of documents, have
+// been read.
+policy::BudgetContext budget_context(int n_document, int n_prompt, const cache::CacheShape& shape);
 
 // `shape` without max_rows; `policy` is resolved on the way (a copy of its answer stays in it).
 Plan make_plan(const PlanInput& input, const cache::CacheShape& shape, policy::Policy& policy);
 
 // Throws resource_exhausted when the plan does not fit the memory, the cgroup or the address space that is left, or when
-// so many threads cannot be started.
-void check_fits(const Plan& plan, const cache::CacheShape& shape, int n_threads);
+// so many threads cannot be started. `reserved_bytes`: address space of the cache that is still to be reserved.
+void check_fits(const Plan& plan, size_t reserved_bytes, int n_threads);
 
 }  // namespace winnow::engine

@@ -74,21 +74,11 @@ int PromptTokens::size() const {
   return static_cast<int>(before.size() + document.size() + question.size() + after.size());
 }
 
-std::vector<Token> PromptTokens::up_to_question() const {
+std::vector<Token> PromptTokens::all() const {
   std::vector<Token> tokens = before;
   append(tokens, document);
-  return tokens;
-}
-
-std::vector<Token> PromptTokens::from_question() const {
-  std::vector<Token> tokens = question;
+  append(tokens, question);
   append(tokens, after);
-  return tokens;
-}
-
-std::vector<Token> PromptTokens::all() const {
-  std::vector<Token> tokens = up_to_question();
-  append(tokens, from_question());
   return tokens;
 }
 

@@ -20,19 +20,19 @@ struct PromptText {
 
 struct PromptTokens {
   // The beginning-of-text token, and the template up to the user's text.
-  std::vector<model::Token> before;
+  std::vector<model::Token> before = {};
   // What a budget in percent refers to. The question, where there is no document.
-  std::vector<model::Token> document;
+  std::vector<model::Token> document = {};
   // With the blank line before it; empty when there is only one of the two.
-  std::vector<model::Token> question;
+  std::vector<model::Token> question = {};
   // The template from the end of the user's text to the start of the answer.
-  std::vector<model::Token> after;
+  std::vector<model::Token> after = {};
 
   int size() const;
   std::vector<model::Token> all() const;
   // The part that before-question eviction reads first.
-  std::vector<model::Token> up_to_question() const;
-  std::vector<model::Token> from_question() const;
+  PromptTokens up_to_question() const { return {.before = before, .document = document}; }
+  PromptTokens from_question() const { return {.question = question, .after = after}; }
 };
 
 // Throws invalid_argument when neither text is there or one that is there is blank, bad_data for text that is not

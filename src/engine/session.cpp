@@ -5,15 +5,14 @@
 #include <chrono>
 
 #include "base/error.h"
-#include "engine/evict.h"
 
 namespace winnow::engine {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+double ms_between(Clock::time_point start, Clock::time_point end) {
+  return std::chrono::duration<double, std::milli>(end - start).count();
 }
 
 // In the order of StopReason.
@@ -27,8 +26,7 @@ PrefillOrder choose_order(const SessionOptions& options, const policy::Policy& p
   return is_one_shot ? PrefillOrder::kLayerMajor : PrefillOrder::kChunkMajor;
 }
 
-int choose_context(const model::Model& model, const PromptTokens& prompt,
-                   const SessionOptions& options) {
+int choose_context(const model::Model& model, const SessionOptions& options) {
   const int trained = model.hyper().n_ctx_train;
   if (options.n_ctx > trained && !options.allow_beyond_context) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -36,23 +34,7 @@ int choose_context(const model::Model& model, const PromptTokens& prompt,
                     std::to_string(trained) +
                     " the model was trained for; --allow-beyond-context permits it");
   }
-  int n_ctx = options.n_ctx > 0 ? options.n_ctx : trained;
-  if (prompt.size() > n_ctx) {
-    if (!options.allow_beyond_context) {
-      const std::string advice =
-          prompt.size() <= trained
-              ? "a context (-c) of up to " + std::to_string(trained) + " has room"
-              : "--allow-beyond-context permits it";
-      throw Error(ErrorCode::kInvalidArgument, "the prompt has " + std::to_string(prompt.size()) +
-                                                   " tokens, the context " + std::to_string(n_ctx) +
-                                                   "; " + advice);
-    }
-    n_ctx = prompt.size();
-  }
-  if (options.allow_beyond_context && options.n_predict > 0) {
-    n_ctx = std::max(n_ctx, prompt.size() + options.n_predict);
-  }
-  return n_ctx;
+  return options.n_ctx > 0 ? options.n_ctx : trained;
 }
 
 EngineOptions with_context(EngineOptions options, int n_ctx) {
@@ -60,8 +42,8 @@ EngineOptions with_context(EngineOptions options, int n_ctx) {
   return options;
 }
 
-void append(std::vector<float>& all, const std::vector<float>& more) {
-  all.insert(all.end(), more.begin(), more.end());
+bool is_set(const std::atomic<bool>* flag) {
+  return flag != nullptr && flag->load();
 }
 
 }  // namespace
@@ -70,77 +52,114 @@ const char* stop_reason_name(StopReason reason) {
   return kStopNames.at(static_cast<size_t>(reason));
 }
 
-Session::Session(const model::Model& model, policy::Policy policy, PromptTokens prompt,
-                 const SessionOptions& options)
+Session::Session(const model::Model& model, policy::Policy policy, const SessionOptions& options)
     : model_(model),
       policy_(std::move(policy)),
-      prompt_(std::move(prompt)),
       options_(options),
       order_(choose_order(options, policy_)),
-      n_ctx_(choose_context(model, prompt_, options)),
+      n_ctx_(choose_context(model, options)),
       engine_(model, with_context(options.engine, n_ctx_)),
       shape_(cache_shape(model.hyper(), options.key_type, options.value_type, policy_, 0)) {
-  if (prompt_.size() == 0) {
-    throw Error(ErrorCode::kInvalidArgument, "the prompt is empty");
-  }
-  if (options.evict == EvictWhen::kBeforeQuestion && prompt_.question.empty()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "--evict before-question needs a document (-f) and a question (-p)");
-  }
   if (options.evict == EvictWhen::kPerChunk && order_ == PrefillOrder::kLayerMajor) {
     throw Error(
         ErrorCode::kInvalidArgument,
         "--evict per-chunk needs --prefill chunk-major, since all layers must have seen a chunk");
   }
-  const int room = n_ctx_ - prompt_.size();
+}
+
+void Session::check_room(const PromptTokens& prompt) const {
+  if (prompt.size() == 0) {
+    throw Error(ErrorCode::kInvalidArgument, "the prompt is empty");
+  }
+  if (prompt.size() <= room()) {
+    return;
+  }
+  const int trained = model_.hyper().n_ctx_train;
+  const int needed = n_ctx_ - room() + prompt.size();
+  const std::string fed =
+      room() == n_ctx_ ? "" : ", of which " + std::to_string(n_ctx_ - room()) + " are taken";
+  const std::string advice =
+      needed > trained && !options_.allow_beyond_context
+          ? "--allow-beyond-context permits it"
+          : "a context (-c) of " +
+                (needed > trained ? std::to_string(needed) : "up to " + std::to_string(trained)) +
+                " has room";
+  throw Error(ErrorCode::kInvalidArgument, "the prompt has " + std::to_string(prompt.size()) +
+                                               " tokens, the context " + std::to_string(n_ctx_) +
+                                               fed + "; " + advice);
+}
+
+Held Session::held() const {
+  Held held{.n_positions = n_positions()};
+  for (const ReadPrompt& prompt : prompts_) {
+    held.n_document += prompt.document_end - prompt.document_begin;
+    held.n_prompt += prompt.end - prompt.begin;
+  }
+  for (int layer = 0; sequence_ && layer < shape_.n_layers; ++layer) {
+    int& rows = shape_.swa_window(layer) > 0 ? held.windowed_rows : held.global_rows;
+    for (int kv_head = 0; kv_head < shape_.n_kv_heads; ++kv_head) {
+      rows = std::max(rows, sequence_->cache.n_cached(layer, kv_head));
+    }
+  }
+  return held;
+}
+
+// What a budget comes to that depends on the prompts read.
+void Session::resolve_budget(const Held& read) {
+  if (read.n_prompt > 0) {
+    sequence_->policy.resolve(budget_context(read.n_document, read.n_prompt, shape_));
+  }
+}
+
+Plan Session::plan(const PromptTokens& prompt, int n_predict, WantedLogits logits) {
+  check_room(prompt);
   // The last token is not fed, so it needs no room.
-  const int n_predict = options.n_predict < 0 ? room + 1 : std::min(options.n_predict, room + 1);
-  PlanInput input{.prompt = lengths(),
-                  .n_predict = n_predict,
-                  .evict = options.evict,
-                  .order = order_,
-                  .n_batch = options.engine.n_batch};
-  plan_ = make_plan(input, shape_, policy_);
-  plan_.footprint = footprint(n_predict);
-  plan_.logits_bytes = logits_bytes(n_predict);
-  shape_.max_rows = plan_.max_rows;
-  Plan needed = plan_;
-  if (options.n_predict < 0) {  // how long the answer gets is open: what is certain is the prompt
-    input.n_predict = 0;
-    needed = make_plan(input, shape_, policy_);
-    needed.footprint = footprint(0);
-    needed.logits_bytes = logits_bytes(0);
-  }
-  check_fits(needed, shape_, options.engine.n_threads);
+  const int most = room() - prompt.size() + 1;
+  const PromptLengths lengths{
+      .before_question = static_cast<int>(prompt.before.size() + prompt.document.size()),
+      .document = static_cast<int>(prompt.document.size()),
+      .total = prompt.size()};
+  return make_plan({.prompt = lengths,
+                    .held = held(),
+                    .n_predict = n_predict < 0 ? most : std::min(n_predict, most),
+                    .evict = options_.evict,
+                    .order = order_,
+                    .n_batch = options_.engine.n_batch},
+                   logits);
 }
 
-PromptLengths Session::lengths() const {
-  return {.before_question = static_cast<int>(prompt_.before.size() + prompt_.document.size()),
-          .document = static_cast<int>(prompt_.document.size()),
-          .total = prompt_.size()};
+Plan Session::plan_generation(int n_predict) {
+  const int most = room() + 1;
+  return make_plan({.held = held(),
+                    .n_predict = n_predict < 0 ? most : std::min(n_predict, most),
+                    .evict = EvictWhen::kAfterPrompt,
+                    .order = PrefillOrder::kChunkMajor,
+                    .n_batch = options_.engine.n_batch},
+                   WantedLogits::kNone);
 }
 
-// Twice what is kept: new logits are appended to those there are, which then move.
-size_t Session::logits_bytes(int n_predict) const {
-  if (!options_.keep_logits && !options_.keep_all_logits) {
-    return 0;
+Plan Session::make_plan(PlanInput input, WantedLogits logits) {
+  policy::Policy& policy = sequence_ ? sequence_->policy : policy_;
+  Plan plan = engine::make_plan(input, shape_, policy);
+  if (sequence_) {  // until the prompt is read, the budget is what it was
+    resolve_budget(input.held);
   }
-  const auto n_prompt = static_cast<size_t>(options_.keep_all_logits ? prompt_.size() : 1);
-  const size_t n_rows = n_prompt + static_cast<size_t>(std::max(n_predict - 1, 0));
-  return 2 * n_rows * static_cast<size_t>(model_.hyper().n_vocab) * sizeof(float);
+  plan.footprint = footprint(input, logits);
+  return plan;
 }
 
 // With before-question eviction the prompt is fed in two parts, and only the scratch for attention sees both.
-Engine::Footprint Session::footprint(int n_predict) {
-  Engine::Workload work{.n_prompt = prompt_.size(),
-                        .n_decoded = std::max(n_predict - 1, 0),
-                        .order = order_,
-                        .has_all_logits = options_.keep_all_logits};
+Engine::Footprint Session::footprint(const PlanInput& input, WantedLogits logits) {
+  Engine::Workload work{.n_held = input.held.n_positions,
+                        .n_prompt = input.prompt.total,
+                        .n_decoded = std::max(input.n_predict - 1, 0),
+                        .order = input.order,
+                        .has_all_logits = logits == WantedLogits::kAll};
   Engine::Footprint whole = engine_.footprint(work);
-  if (options_.evict == EvictWhen::kBeforeQuestion) {
-    work.n_prompt = lengths().before_question;
+  if (input.evict == EvictWhen::kBeforeQuestion) {
+    work.n_prompt = input.prompt.before_question;
     const Engine::Footprint first = engine_.footprint(work);
-    work.n_prompt = prompt_.size() - work.n_prompt;
+    work.n_prompt = input.prompt.total - input.prompt.before_question;
     const Engine::Footprint second = engine_.footprint(work);
     whole.graph_bytes = std::max(first.graph_bytes, second.graph_bytes);
     whole.residual_bytes = std::max(first.residual_bytes, second.residual_bytes);
@@ -148,57 +167,90 @@ Engine::Footprint Session::footprint(int n_predict) {
   return whole;
 }
 
-SessionResult Session::run(const SessionCallbacks& callbacks) {
-  SessionResult result;
-  result.n_prompt = prompt_.size();
-  result.n_document = static_cast<int>(prompt_.document.size());
-  result.order = order_;
-  result.evict = options_.evict;
+void Session::reserve(int max_rows) {
+  WINNOW_CHECK(!sequence_);
+  shape_.max_rows = max_rows;
   sequence_.emplace(shape_, std::move(policy_));
-  const Clock::time_point start = Clock::now();
-  read_prompt(callbacks, result);
-  result.prefill_ms = ms_since(start);
-  generate(callbacks, result);
-  result.ttft_ms += result.prefill_ms;
-  result.footprint = engine_.peak_footprint();
-  return result;
 }
 
-void Session::read_prompt(const SessionCallbacks& callbacks, SessionResult& result) {
-  FeedOptions feed{.order = order_,
-                   .eviction = options_.evict == EvictWhen::kPerChunk ? PromptEviction::kPerChunk
-                                                                      : PromptEviction::kAfter,
-                   .progress = callbacks.progress,
-                   .cancel = callbacks.cancel};
-  const WantedLogits wanted = options_.keep_all_logits ? WantedLogits::kAll : WantedLogits::kLast;
-  const auto feed_tokens = [&](const std::vector<Token>& tokens, WantedLogits want) {
-    const Feed part{.sequence = &*sequence_, .tokens = tokens, .logits = want};
-    return std::move(engine_.feed({&part, 1}, feed)[0]);
-  };
+std::vector<float> Session::read(const PromptTokens& prompt, const ReadOptions& options) {
+  check_room(prompt);
+  if (!sequence_) {
+    reserve(n_ctx_);
+  }
+  if (pending_) {
+    decode(*pending_);
+  }
+  const FeedOptions feed_options{.order = order_,
+                                 .eviction = options_.evict == EvictWhen::kPerChunk
+                                                 ? PromptEviction::kPerChunk
+                                                 : PromptEviction::kAfter,
+                                 .progress = options.progress,
+                                 .cancel = options.cancel};
+  const bool is_all_wanted = options.logits == WantedLogits::kAll;
+  const WantedLogits wanted = is_all_wanted ? WantedLogits::kAll : WantedLogits::kLast;
+  const PromptTokens first = prompt.up_to_question();
+  const PromptTokens second = prompt.from_question();
   std::vector<float> logits;
-  if (options_.evict == EvictWhen::kBeforeQuestion) {
-    // A budget in percent covers the document; the question's rows come on top when it is read.
-    sequence_->policy.resolve(budget_context(lengths(), false, shape_));
-    append(result.logits,
-           feed_tokens(prompt_.up_to_question(),
-                       options_.keep_all_logits ? WantedLogits::kAll : WantedLogits::kNone));
-    sequence_->policy.resolve(budget_context(lengths(), true, shape_));
-    sequence_->evicted_during_prompt |= sequence_->cache.rows_evicted() > 0;
-    logits = feed_tokens(prompt_.from_question(), wanted);
+  if (options_.evict == EvictWhen::kBeforeQuestion && first.size() > 0 && second.size() > 0) {
+    logits = feed(first, feed_options, is_all_wanted ? WantedLogits::kAll : WantedLogits::kNone);
+    const std::vector<float> rest = feed(second, feed_options, wanted);
+    logits.insert(logits.end(), rest.begin(), rest.end());
   } else {
-    logits = feed_tokens(prompt_.all(), wanted);
+    logits = feed(prompt, feed_options, wanted);
   }
-  const auto n_vocab = static_cast<size_t>(model_.hyper().n_vocab);
-  logits_.assign(logits.end() - static_cast<std::ptrdiff_t>(n_vocab), logits.end());
-  if (options_.keep_all_logits || options_.keep_logits) {
-    append(result.logits, logits);
+  if (options.logits == WantedLogits::kNone) {
+    logits.clear();
   }
+  return logits;
 }
 
-void Session::generate(const SessionCallbacks& callbacks, SessionResult& result) {
-  Sampler sampler(options_.sampling);
+std::vector<float> Session::feed(const PromptTokens& part, const FeedOptions& options,
+                                 WantedLogits wanted) {
+  const Held before = held();
+  const int n_document = static_cast<int>(part.document.size());
+  const bool is_cut = sequence_->cache.rows_evicted() > 0;
+  const std::vector<Token> tokens = part.all();
+  const Feed feed{.sequence = &*sequence_, .tokens = tokens, .logits = wanted};
+  // A budget in percent covers the documents; the rows of what stands around them come on top as they are read.
+  Held with_part = before;
+  with_part.n_document += n_document;
+  with_part.n_prompt += part.size();
+  resolve_budget(with_part);
+  std::vector<float> logits;
+  try {
+    logits = std::move(engine_.feed({&feed, 1}, options)[0]);
+  } catch (...) {
+    resolve_budget(before);
+    throw;
+  }
+  sequence_->evicted_during_prompt |= is_cut;
+  const int document_begin = before.n_positions + static_cast<int>(part.before.size());
+  prompts_.push_back({.begin = before.n_positions,
+                      .document_begin = document_begin,
+                      .document_end = document_begin + n_document,
+                      .end = before.n_positions + part.size()});
+  const auto n_last = static_cast<std::ptrdiff_t>(
+      std::min(logits.size(), static_cast<size_t>(model_.hyper().n_vocab)));
+  logits_.assign(logits.end() - n_last, logits.end());
+  return logits;
+}
+
+void Session::decode(Token token) {
+  const DecodeInput input{.sequence = &*sequence_, .token = token};
+  logits_ = engine_.decode({&input, 1});
+  pending_.reset();
+}
+
+Generation Session::generate(const GenerateOptions& options, const GenerateCallbacks& callbacks) {
+  if (logits_.empty() || !sequence_->is_usable) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "there is nothing to generate from; a prompt has to be read first");
+  }
+  Sampler sampler(options.sampling);
+  Generation result;
   result.seed = sampler.seed();
-  const int limit = options_.n_predict < 0 ? INT32_MAX : options_.n_predict;
+  const int limit = options.n_predict < 0 ? INT32_MAX : options.n_predict;
   const Clock::time_point start = Clock::now();
   Clock::time_point first_token = start;
   while (true) {
@@ -206,7 +258,17 @@ void Session::generate(const SessionCallbacks& callbacks, SessionResult& result)
       result.stop = StopReason::kLength;
       break;
     }
-    if (callbacks.cancel != nullptr && callbacks.cancel->load()) {
+    if (pending_ && n_positions() == n_ctx_) {
+      result.stop = StopReason::kContext;
+      break;
+    }
+    if (pending_) {
+      decode(*pending_);
+      if (callbacks.on_logits) {
+        callbacks.on_logits(logits_);
+      }
+    }
+    if (is_set(callbacks.cancel)) {
       result.stop = StopReason::kCancelled;
       break;
     }
@@ -215,30 +277,20 @@ void Session::generate(const SessionCallbacks& callbacks, SessionResult& result)
     if (result.n_generated == 1) {
       first_token = Clock::now();
     }
-    if (model_.vocabulary().ends_generation(token) && !options_.ignore_eos) {
+    if (model_.vocabulary().ends_generation(token) && !options.ignore_eos) {
       result.stop = StopReason::kEndOfText;
       break;
     }
+    pending_ = token;
     const std::string piece = model_.vocabulary().piece(token);
-    result.answer += piece;
+    result.text += piece;
     if (callbacks.on_text) {
       callbacks.on_text(piece);
     }
-    if (result.n_generated == limit) {
-      continue;
-    }
-    if (sequence_->positions_fed == n_ctx_) {
-      result.stop = StopReason::kContext;
-      break;
-    }
-    const DecodeInput input{.sequence = &*sequence_, .token = token};
-    logits_ = engine_.decode({&input, 1});
-    if (options_.keep_all_logits || options_.keep_logits) {
-      append(result.logits, logits_);
-    }
   }
-  result.ttft_ms = std::chrono::duration<double, std::milli>(first_token - start).count();
-  result.decode_ms = result.n_generated > 1 ? ms_since(first_token) : 0;
+  result.first_token_ms = ms_between(start, first_token);
+  result.decode_ms = result.n_generated > 1 ? ms_between(first_token, Clock::now()) : 0;
+  return result;
 }
 
 }  // namespace winnow::engine

@@ -1,7 +1,8 @@
-// A run from prompt to answer: plan, prefill, evict, decode, and what it all took.
+// A sequence that grows by prompts and answers: reads what is given, generates, goes on from there.
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -19,80 +20,105 @@ struct SessionOptions {
   cache::RowType value_type = cache::RowType::kF16;
   int n_ctx = 0;  // most positions; 0: what the model was trained for
   bool allow_beyond_context = false;
-  int n_predict = -1;  // most generated tokens; -1: until the model ends or the context is full
-  bool ignore_eos = false;
   EvictWhen evict = EvictWhen::kAfterPrompt;
   // Default: layer-major, but chunk-major where nothing or every chunk is evicted.
   std::optional<PrefillOrder> order;
-  SamplingOptions sampling;
   EngineOptions engine;
-  bool keep_logits = false;      // of the last prompt token and of every generated one
-  bool keep_all_logits = false;  // of every prompt token too
 };
 
-struct SessionCallbacks {
-  std::function<void(double)> progress;             // of the prompt
-  std::function<void(const std::string&)> on_text;  // generated text, as it comes
+struct ReadOptions {
+  WantedLogits logits = WantedLogits::kLast;  // what read() returns
+  std::function<void(double)> progress = {};  // the fraction of the prompt that is read
+  const std::atomic<bool>* cancel = nullptr;
+};
+
+struct GenerateOptions {
+  int n_predict = -1;  // most generated tokens; -1: until the model ends or the context is full
+  bool ignore_eos = false;
+  SamplingOptions sampling;
+};
+
+struct GenerateCallbacks {
+  std::function<void(const std::string&)> on_text = {};           // each token's, as it comes
+  std::function<void(const std::vector<float>&)> on_logits = {};  // [n_vocab], once a token is fed
   const std::atomic<bool>* cancel = nullptr;
 };
 
 enum class StopReason { kEndOfText, kLength, kContext, kCancelled };
 const char* stop_reason_name(StopReason reason);
 
-struct SessionResult {
-  std::string answer;
+struct Generation {
+  std::string text;
   StopReason stop = StopReason::kLength;
-  int n_prompt = 0;
-  int n_document = 0;
-  int n_generated = 0;
+  int n_generated = 0;  // tokens sampled, the one that ends the text included
   uint32_t seed = 0;
-  PrefillOrder order = PrefillOrder::kChunkMajor;
-  EvictWhen evict = EvictWhen::kAfterPrompt;
-  Engine::Footprint footprint{};  // as it was
-  double prefill_ms = 0;          // reading the prompt and cutting it
-  double ttft_ms = 0;             // from the start of the prompt to the first token
-  double decode_ms = 0;           // all tokens after the first
-  std::vector<float> logits;      // [n_logits, n_vocab], where asked for
-
-  double prefill_tok_s() const { return prefill_ms > 0 ? n_prompt / prefill_ms * 1000 : 0; }
-  double decode_tok_s() const { return decode_ms > 0 ? (n_generated - 1) / decode_ms * 1000 : 0; }
+  double first_token_ms = 0;
+  double decode_ms = 0;  // all tokens after the first
 };
 
 class Session {
  public:
-  // Plans the run. Throws invalid_argument (prompt beyond the context, a budget that does not work out, before-question
-  // without a question), or resource_exhausted when the plan does not fit.
-  Session(const model::Model& model, policy::Policy policy, PromptTokens prompt,
-          const SessionOptions& options);
+  // Throws invalid_argument: a context beyond what the model was trained for, per-chunk eviction in layer-major order.
+  Session(const model::Model& model, policy::Policy policy, const SessionOptions& options);
 
-  const Plan& plan() const { return plan_; }
+  // What reading `prompt` next and generating up to `n_predict` tokens (-1: all there is room for) will take. Throws
+  // invalid_argument: an empty prompt, one that the context has no room for, a budget that does not work out.
+  Plan plan(const PromptTokens& prompt, int n_predict, WantedLogits logits = WantedLogits::kLast);
+  // The same without a prompt.
+  Plan plan_generation(int n_predict);
+
+  // Reserves address space for heads of up to so many rows. Once, before anything is read; without it there is room for
+  // the whole context. Throws resource_exhausted.
+  void reserve(int max_rows);
+
+  // Reads a prompt and cuts the cache to the budget. Budgets in percent refer to all documents read so far. Throws what
+  // plan() and Engine::feed throw.
+  std::vector<float> read(const PromptTokens& prompt, const ReadOptions& options);
+
+  // Generates from where the last prompt or answer ended. A cancelled answer is no error. The last token may wait to be fed
+  // until the session goes on; one that ends the text is never fed. Throws invalid_argument when nothing was read.
+  Generation generate(const GenerateOptions& options, const GenerateCallbacks& callbacks);
+
+  int n_ctx() const { return n_ctx_; }
   PrefillOrder order() const { return order_; }
-  // Exists once run() has started.
-  const Sequence* sequence() const { return sequence_ ? &*sequence_ : nullptr; }
   const policy::Policy& policy() const { return sequence_ ? sequence_->policy : policy_; }
-  const cache::CacheShape& shape() const { return shape_; }
-
-  // Throws what Engine throws. A cancelled decode is no error: the answer so far comes back.
-  SessionResult run(const SessionCallbacks& callbacks);
+  const cache::CacheShape& shape() const { return shape_; }  // max_rows is 0 until reserved
+  // Exists once rows are reserved.
+  const Sequence* sequence() const { return sequence_ ? &*sequence_ : nullptr; }
+  Engine::Footprint peak_footprint() const { return engine_.peak_footprint(); }
 
  private:
-  PromptLengths lengths() const;
-  Engine::Footprint footprint(int n_predict);
-  size_t logits_bytes(int n_predict) const;
-  void read_prompt(const SessionCallbacks& callbacks, SessionResult& result);
-  void generate(const SessionCallbacks& callbacks, SessionResult& result);
+  // Where a prompt lies, in positions.
+  struct ReadPrompt {
+    int begin;
+    int document_begin;
+    int document_end;
+    int end;
+  };
+
+  int n_positions() const { return sequence_ ? sequence_->positions_fed : 0; }
+  // Positions that are left, once a token that waits has been fed.
+  int room() const { return n_ctx_ - n_positions() - (pending_ ? 1 : 0); }
+  void check_room(const PromptTokens& prompt) const;
+  Held held() const;
+  void resolve_budget(const Held& read);
+  Plan make_plan(PlanInput input, WantedLogits logits);
+  Engine::Footprint footprint(const PlanInput& input, WantedLogits logits);
+  std::vector<float> feed(const PromptTokens& part, const FeedOptions& options,
+                          WantedLogits wanted);
+  void decode(Token token);
 
   const model::Model& model_;
   policy::Policy policy_;  // moves into the sequence
-  PromptTokens prompt_;
   SessionOptions options_;
   PrefillOrder order_;
   int n_ctx_;
   Engine engine_;
   cache::CacheShape shape_;
-  Plan plan_;
   std::optional<Sequence> sequence_;
-  std::vector<float> logits_;  // [n_vocab] of the last position
+  std::vector<ReadPrompt> prompts_;
+  std::vector<float> logits_;     // [n_vocab] of the last position
+  std::optional<Token> pending_;  // generated, and not fed yet
 };
 
 }  // namespace winnow::engine

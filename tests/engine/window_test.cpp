@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "engine/session.h"
+#include "engine/run.h"
 #include "support/generate.h"
 #include "support/tiny_model.h"
 
@@ -161,8 +161,7 @@ TEST(Window, ABudgetInBytesIsOneOfTheOtherLayers) {
   const auto policy = policy::Policy::parse("knorm:budget=1MiB");
   const auto shape =
       engine::cache_shape(model.hyper(), cache::RowType::kF16, cache::RowType::kF16, policy, 0);
-  const auto context =
-      engine::budget_context({.before_question = 9, .document = 9, .total = 9}, true, shape);
+  const auto context = engine::budget_context(9, 9, shape);
   EXPECT_EQ(context.n_heads, model.hyper().n_kv_heads);
 }
 
@@ -181,18 +180,18 @@ TEST(Window, ThePlanIsWhatTheRunTakes) {
         }
         SCOPED_TRACE(std::string(policy) + " " + evict_when_name(evict) + " " +
                      prefill_order_name(order));
-        engine::SessionOptions options;
-        options.n_predict = 90;
-        options.ignore_eos = true;
-        options.evict = evict;
-        options.order = order;
-        options.engine = {.n_threads = 1, .n_batch = 64};
-        engine::Session session(model, policy::Policy::parse(policy), prompt, options);
-        const size_t planned = session.plan().kv_peak_bytes;
-        session.run({});
-        const cache::Cache& cache = session.sequence()->cache;
+        engine::RunOptions options;
+        options.generate.n_predict = 90;
+        options.generate.ignore_eos = true;
+        options.session.evict = evict;
+        options.session.order = order;
+        options.session.engine = {.n_threads = 1, .n_batch = 64};
+        engine::Run run(model, policy::Policy::parse(policy), prompt, options);
+        const size_t planned = run.plan().kv_peak_bytes;
+        run.run({});
+        const cache::Cache& cache = run.session().sequence()->cache;
         EXPECT_EQ(planned, cache.peak_bytes());
-        EXPECT_EQ(session.plan().kv_full_bytes, cache.shape().full_bytes(730 + 89));
+        EXPECT_EQ(run.plan().kv_full_bytes, cache.shape().full_bytes(730 + 89));
       }
     }
   }

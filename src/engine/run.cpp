@@ -1,0 +1,99 @@
+#include "engine/run.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.h"
+
+namespace winnow::engine {
+namespace {
+
+// With allow_beyond_context the context is as long as the run needs.
+SessionOptions with_room(SessionOptions options, const model::Model& model,
+                         const PromptTokens& prompt, int n_predict) {
+  if (options.allow_beyond_context) {
+    options.n_ctx = std::max({options.n_ctx > 0 ? options.n_ctx : model.hyper().n_ctx_train,
+                              prompt.size(), prompt.size() + std::max(n_predict, 0)});
+  }
+  return options;
+}
+
+}  // namespace
+
+Run::Run(const model::Model& model, policy::Policy policy, PromptTokens prompt,
+         const RunOptions& options)
+    : model_(model),
+      prompt_(std::move(prompt)),
+      options_(options),
+      session_(model, std::move(policy),
+               with_room(options.session, model, prompt_, options.generate.n_predict)) {
+  if (options.session.evict == EvictWhen::kBeforeQuestion && prompt_.question.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--evict before-question needs a document (-f) and a question (-p)");
+  }
+  const int n_predict = options.generate.n_predict;
+  plan_ = make_plan(n_predict);
+  cache::CacheShape shape = session_.shape();
+  shape.max_rows = plan_.max_rows;
+  // How long the answer gets may be open; what is certain is the prompt.
+  check_fits(n_predict < 0 ? make_plan(0) : plan_, shape.reserved_bytes(),
+             options.session.engine.n_threads);
+}
+
+Plan Run::make_plan(int n_predict) {
+  const bool is_all_wanted = options_.keep_all_logits;
+  Plan plan =
+      session_.plan(prompt_, n_predict, is_all_wanted ? WantedLogits::kAll : WantedLogits::kLast);
+  const int most = session_.n_ctx() - prompt_.size() + 1;
+  plan.logits_bytes = logits_bytes(n_predict < 0 ? most : std::min(n_predict, most));
+  return plan;
+}
+
+// Twice what is kept: new logits are appended to those there are, which then move.
+size_t Run::logits_bytes(int n_predict) const {
+  if (!options_.keep_logits && !options_.keep_all_logits) {
+    return 0;
+  }
+  const auto n_prompt = static_cast<size_t>(options_.keep_all_logits ? prompt_.size() : 1);
+  const size_t n_rows = n_prompt + static_cast<size_t>(std::max(n_predict - 1, 0));
+  return 2 * n_rows * static_cast<size_t>(model_.hyper().n_vocab) * sizeof(float);
+}
+
+RunResult Run::run(const RunCallbacks& callbacks) {
+  RunResult result;
+  result.n_prompt = prompt_.size();
+  result.n_document = static_cast<int>(prompt_.document.size());
+  result.order = session_.order();
+  result.evict = options_.session.evict;
+  const bool is_kept = options_.keep_logits || options_.keep_all_logits;
+
+  session_.reserve(plan_.max_rows);
+  const auto start = std::chrono::steady_clock::now();
+  const WantedLogits kept = is_kept ? WantedLogits::kLast : WantedLogits::kNone;
+  result.logits =
+      session_.read(prompt_, {.logits = options_.keep_all_logits ? WantedLogits::kAll : kept,
+                              .progress = callbacks.progress,
+                              .cancel = callbacks.cancel});
+  const std::chrono::duration<double, std::milli> elapsed =
+      std::chrono::steady_clock::now() - start;
+  result.prefill_ms = elapsed.count();
+
+  const auto keep = [&result](const std::vector<float>& logits) {
+    result.logits.insert(result.logits.end(), logits.begin(), logits.end());
+  };
+  GenerateCallbacks generate_callbacks{.on_text = callbacks.on_text, .cancel = callbacks.cancel};
+  if (is_kept) {
+    generate_callbacks.on_logits = keep;
+  }
+  Generation generation = session_.generate(options_.generate, generate_callbacks);
+  result.answer = std::move(generation.text);
+  result.stop = generation.stop;
+  result.n_generated = generation.n_generated;
+  result.seed = generation.seed;
+  result.ttft_ms = result.prefill_ms + generation.first_token_ms;
+  result.decode_ms = generation.decode_ms;
+  result.footprint = session_.peak_footprint();
+  return result;
+}
+
+}  // namespace winnow::engine

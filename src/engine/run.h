@@ -1,0 +1,68 @@
+// A run from prompt to answer: planned and checked beforehand, measured on the way.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/session.h"
+
+namespace winnow::engine {
+
+struct RunOptions {
+  SessionOptions session;
+  GenerateOptions generate;
+  bool keep_logits = false;      // of the last prompt token and of every generated one
+  bool keep_all_logits = false;  // of every prompt token too
+};
+
+struct RunCallbacks {
+  std::function<void(double)> progress = {};             // of the prompt
+  std::function<void(const std::string&)> on_text = {};  // generated text, as it comes
+  const std::atomic<bool>* cancel = nullptr;
+};
+
+struct RunResult {
+  std::string answer;
+  StopReason stop = StopReason::kLength;
+  int n_prompt = 0;
+  int n_document = 0;
+  int n_generated = 0;
+  uint32_t seed = 0;
+  PrefillOrder order = PrefillOrder::kChunkMajor;
+  EvictWhen evict = EvictWhen::kAfterPrompt;
+  Engine::Footprint footprint{};  // as it was
+  double prefill_ms = 0;          // reading the prompt and cutting it
+  double ttft_ms = 0;             // from the start of the prompt to the first token
+  double decode_ms = 0;           // all tokens after the first
+  std::vector<float> logits;      // [n_logits, n_vocab], where asked for
+
+  double prefill_tok_s() const { return prefill_ms > 0 ? n_prompt / prefill_ms * 1000 : 0; }
+  double decode_tok_s() const { return decode_ms > 0 ? (n_generated - 1) / decode_ms * 1000 : 0; }
+};
+
+class Run {
+ public:
+  // Plans the run. Throws what Session throws, invalid_argument for before-question eviction without a question, or
+  // resource_exhausted when the plan does not fit.
+  Run(const model::Model& model, policy::Policy policy, PromptTokens prompt,
+      const RunOptions& options);
+
+  const Plan& plan() const { return plan_; }
+  const Session& session() const { return session_; }
+
+  // Once. Throws what Session throws. A cancelled decode is no error: the answer so far comes back.
+  RunResult run(const RunCallbacks& callbacks);
+
+ private:
+  Plan make_plan(int n_predict);
+  size_t logits_bytes(int n_predict) const;
+
+  const model::Model& model_;
+  PromptTokens prompt_;
+  RunOptions options_;
+  Session session_;
+  Plan plan_;
+};
+
+}  // namespace winnow::engine

@@ -1,0 +1,174 @@
+// A session goes on where it stopped: prompts and answers in pieces are what they are in one.
+
+#include "engine/session.h"
+
+#include <gtest/gtest.h>
+
+#include "support/error_of.h"
+#include "support/generate.h"
+#include "support/tiny_model.h"
+
+namespace winnow {
+namespace {
+
+using engine::EvictWhen;
+using engine::GenerateOptions;
+using engine::Generation;
+using engine::PrefillOrder;
+using engine::PromptTokens;
+using engine::Session;
+using engine::SessionOptions;
+using engine::StopReason;
+using model::Model;
+using policy::Policy;
+using test::error_of;
+
+class SessionTest : public ::testing::Test {
+ protected:
+  Session session(const char* policy, EvictWhen evict = EvictWhen::kAfterPrompt,
+                  std::optional<PrefillOrder> order = {}, int n_ctx = 0) {
+    return Session(model_, Policy::parse(policy),
+                   {.n_ctx = n_ctx,
+                    .evict = evict,
+                    .order = order,
+                    .engine = {.n_threads = 1, .n_batch = 64}});
+  }
+  PromptTokens document(int n, uint32_t seed = 1) const {
+    return {.document = test::random_tokens(n, model_.hyper().n_vocab, seed)};
+  }
+  static Generation generate(Session& session, int n) {
+    return session.generate({.n_predict = n, .ignore_eos = true, .sampling = {.temperature = 0}},
+                            {});
+  }
+
+  Model model_{test::write_tiny_model(), {}};
+};
+
+TEST_F(SessionTest, AnAnswerInPiecesIsTheAnswer) {
+  for (const char* policy : {"full", "knorm:budget=64", "streaming:budget=32,slack=5"}) {
+    Session whole = session(policy);
+    Session pieces = session(policy);
+    whole.read(document(100), {});
+    pieces.read(document(100), {});
+    const std::string text = generate(whole, 30).text;
+    std::string joined;
+    for (const int n : {1, 0, 4, 25}) {
+      joined += generate(pieces, n).text;
+    }
+    EXPECT_EQ(joined, text);
+    EXPECT_EQ(pieces.sequence()->positions_fed, 129);  // the last token waits
+    EXPECT_EQ(whole.sequence()->positions_fed, 129);
+    EXPECT_EQ(test::kept_positions(whole.sequence()->cache),
+              test::kept_positions(pieces.sequence()->cache));
+  }
+}
+
+TEST_F(SessionTest, PromptsOneAfterTheOtherAreReadAsOne) {
+  const PromptTokens all = document(150);
+  PromptTokens first;
+  PromptTokens second;
+  first.document.assign(all.document.begin(), all.document.begin() + 90);
+  second.document.assign(all.document.begin() + 90, all.document.end());
+  Session once = session("full");
+  Session twice = session("full");
+  const auto logits = once.read(all, {});
+  twice.read(first, {});
+  EXPECT_TRUE(test::same_bits(twice.read(second, {}), logits));
+}
+
+TEST_F(SessionTest, ATokenThatWaitsIsFedBeforeTheNextPrompt) {
+  Session session = this->session("full");
+  session.read(document(20), {});
+  generate(session, 3);
+  EXPECT_EQ(session.sequence()->positions_fed, 22);
+  session.read(document(10, 2), {});
+  EXPECT_EQ(session.sequence()->positions_fed, 33);
+}
+
+TEST_F(SessionTest, APercentageIsOfAllDocumentsSoFar) {
+  Session session = this->session("knorm:budget=10%");
+  PromptTokens turn = document(200);
+  turn.question = test::random_tokens(7, model_.hyper().n_vocab, 2);
+  session.read(turn, {});
+  EXPECT_EQ(session.policy().budget_rows(), 20 + 7);
+  generate(session, 5);
+  EXPECT_EQ(session.policy().budget_rows(), 27);
+  EXPECT_FALSE(session.sequence()->evicted_during_prompt);
+  session.read(document(300, 3), {});
+  EXPECT_EQ(session.policy().budget_rows(), 50 + 7);
+  EXPECT_TRUE(session.sequence()->evicted_during_prompt);
+  session.plan(document(100), 0);
+  EXPECT_EQ(session.policy().budget_rows(), 57);  // nothing was read
+}
+
+// The peak that a plan states on a sequence that holds rows already is the one that comes.
+TEST_F(SessionTest, ThePlanOfALaterPromptHolds) {
+  for (const char* policy : {"full", "knorm:budget=64", "knorm:budget=10%,slack=9"}) {
+    for (const EvictWhen evict :
+         {EvictWhen::kAfterPrompt, EvictWhen::kBeforeQuestion, EvictWhen::kPerChunk}) {
+      for (const PrefillOrder order : {PrefillOrder::kChunkMajor, PrefillOrder::kLayerMajor}) {
+        if (evict == EvictWhen::kPerChunk && order == PrefillOrder::kLayerMajor) {
+          continue;
+        }
+        SCOPED_TRACE(std::string(policy) + " " + evict_when_name(evict) + " " +
+                     prefill_order_name(order));
+        Session session = this->session(policy, evict, order);
+        session.read(document(100), {});
+        PromptTokens next = document(300, 2);
+        next.question = test::random_tokens(20, model_.hyper().n_vocab, 3);
+        const engine::Plan plan = session.plan(next, 40);
+        EXPECT_EQ(plan.kv_held_bytes, session.sequence()->cache.now_bytes());
+        session.read(next, {});
+        EXPECT_EQ(plan.kv_prompt_bytes, session.sequence()->cache.now_bytes());
+        generate(session, 40);
+        EXPECT_EQ(plan.kv_peak_bytes, session.sequence()->cache.peak_bytes());
+        EXPECT_EQ(plan.kv_full_bytes, session.shape().full_bytes(420 + 39));
+      }
+    }
+  }
+}
+
+TEST_F(SessionTest, RefusesWhatTheContextHasNoRoomFor) {
+  Session session = this->session("full", EvictWhen::kAfterPrompt, {}, 100);
+  EXPECT_NE(error_of(ErrorCode::kInvalidArgument, [&] { generate(session, 1); })
+                .find("a prompt has to be read first"),
+            std::string::npos);
+  EXPECT_NE(error_of(ErrorCode::kInvalidArgument, [&] { session.read({}, {}); }).find("empty"),
+            std::string::npos);
+  session.read(document(90), {});
+  generate(session, 4);
+  const std::string message =
+      error_of(ErrorCode::kInvalidArgument, [&] { session.read(document(7), {}); });
+  EXPECT_NE(message.find("has 7 tokens, the context 100, of which 94 are taken"), std::string::npos)
+      << message;
+  EXPECT_EQ(session.sequence()->positions_fed, 93);  // nothing was touched
+  session.read(document(6), {});
+  const Generation last = generate(session, 5);
+  EXPECT_EQ(last.stop, StopReason::kContext);
+  EXPECT_EQ(last.n_generated, 1);
+  EXPECT_EQ(generate(session, 5).n_generated, 0);
+}
+
+TEST_F(SessionTest, ARefusedPromptChangesNothing) {
+  Session session = this->session("knorm:budget=10%");
+  session.read(document(200), {});
+  const std::string text = generate(session, 1).text;
+  PromptTokens bad = document(100);
+  bad.document.back() = model_.hyper().n_vocab;
+  error_of(ErrorCode::kInvalidArgument, [&] { session.read(bad, {}); });
+  EXPECT_EQ(session.policy().budget_rows(), 20);
+  EXPECT_EQ(generate(session, 3).n_generated, 3);
+}
+
+TEST_F(SessionTest, ACancelledPromptLeavesNothingToGenerateFrom) {
+  Session session = this->session("full");
+  session.read(document(100), {});
+  const std::atomic<bool> cancel{true};
+  error_of(ErrorCode::kCancelled, [&] { session.read(document(100), {.cancel = &cancel}); });
+  EXPECT_NE(error_of(ErrorCode::kInvalidArgument, [&] { generate(session, 1); })
+                .find("a prompt has to be read first"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace winnow
