@@ -14,9 +14,18 @@ target_compile_options(winnow_flags INTERFACE
   $<$<BOOL:${WINNOW_WERROR}>:-Werror>)
 if(WINNOW_SANITIZE)
   target_compile_options(winnow_flags INTERFACE
-    -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    -fsanitize=${WINNOW_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_compile_definitions(winnow_flags INTERFACE _GLIBCXX_ASSERTIONS)
-  target_link_options(winnow_flags INTERFACE -fsanitize=address,undefined)
+  target_link_options(winnow_flags INTERFACE -fsanitize=${WINNOW_SANITIZE})
+endif()
+
+# What every program links besides its layers.
+add_library(winnow_program INTERFACE)
+target_link_libraries(winnow_program INTERFACE winnow_flags)
+if(WINNOW_SANITIZE STREQUAL "thread")
+  add_library(winnow_openmp_order OBJECT tests/support/thread_sanitizer/openmp_order.cpp)
+  target_link_libraries(winnow_openmp_order PRIVATE winnow_flags)
+  target_sources(winnow_program INTERFACE $<TARGET_OBJECTS:winnow_openmp_order>)
 endif()
 
 # winnow_layer(NAME [DEPENDS layers...] [LIBRARIES targets...]): src/NAME/**.cpp as the library winnow_NAME.

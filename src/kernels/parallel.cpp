@@ -37,9 +37,12 @@ struct ParallelFor::Graph {
     static_cast<Graph*>(user_data)->take_items(ith);
   }
 
+  // Relaxed: items are independent, so nothing is ordered by who takes which.
+  int take_item() { return next_item.fetch_add(1, std::memory_order_relaxed); }
+
   void take_items(int thread) noexcept {
     try {
-      for (int item = next_item++; item < n_items; item = next_item++) {
+      for (int item = take_item(); item < n_items; item = take_item()) {
         (*body)(item, thread);
       }
     } catch (...) {

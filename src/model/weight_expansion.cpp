@@ -130,9 +130,10 @@ size_t ExpandedMatrices::convert(int n_threads) {
   }
   std::atomic<size_t> next = 0;
   std::atomic<size_t> n_overflows = 0;
+  const auto next_piece = [&next] { return next.fetch_add(1, std::memory_order_relaxed); };
   const auto work = [&](std::vector<float>& row_values) {
-    for (size_t i = next++; i < pieces.size(); i = next++) {
-      n_overflows += convert_piece(pieces[i], row_values);
+    for (size_t i = next_piece(); i < pieces.size(); i = next_piece()) {
+      n_overflows.fetch_add(convert_piece(pieces[i], row_values), std::memory_order_relaxed);
     }
   };
   // A throw on a worker would end the process, so what may throw happens out here.

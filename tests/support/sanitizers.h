@@ -1,10 +1,10 @@
-// Whether this is a build with the address sanitizer, whose own memory some tests would measure.
+// Whether this is a build with a sanitizer that has memory of its own, which some tests would measure.
 #pragma once
 
 namespace winnow::test {
 
 inline bool is_sanitized() {
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   return true;
 #else
   return false;
