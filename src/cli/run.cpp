@@ -191,7 +191,8 @@ int answer(const RunFlags& flags) {
 
   std::signal(SIGBUS, on_lost_file);
   const model::Model model(flags.model, {.weights = model::parse_weight_type(flags.weights),
-                                         .n_threads = options.session.engine.n_threads});
+                                         .n_threads = options.session.engine.n_threads,
+                                         .rope = flags.rope});
   engine::Run run(model, std::move(policy), read_prompt(flags, model), options);
   if (flags.is_dry_run) {
     write_output((flags.is_json ? plan_json(run).dump(2) : plan_text(run)) + "\n");
@@ -214,7 +215,7 @@ int answer(const RunFlags& flags) {
   bar.clear();
   if (flags.is_json) {
     // A token may end inside a character; JSON must not.
-    write_output(result_json(sequence, result)
+    write_output(result_json(model.hyper(), sequence, result)
                      .dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
                  "\n");
   } else {

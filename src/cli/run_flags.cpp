@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/rope_flags.h"
+
 namespace winnow::cli {
 namespace {
 
@@ -117,6 +119,7 @@ void add_output_flags(CLI::App& app, RunFlags& flags) {
 
 void add_run_flags(CLI::App& app, RunFlags& flags) {
   add_input_flags(app, flags);
+  add_rope_flags(app, flags.rope);
   add_cache_flags(app, flags);
   add_generation_flags(app, flags);
   add_output_flags(app, flags);

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <climits>
 #include <cstdio>
+#include <string>
 
 #include "base/memory.h"
+#include "base/text.h"
 
 namespace winnow::cli {
 namespace {
@@ -78,6 +80,24 @@ ordered_json budget_json(int budget_rows) {
   return budget_rows == INT_MAX ? ordered_json(nullptr) : ordered_json(budget_rows);
 }
 
+// As the user would write it: 0.1, not 0.10000000149011612.
+double decimal(float value) {
+  return std::stod(number_text(value));
+}
+
+ordered_json rope_json(const model::Hyperparameters& hyper) {
+  const model::Rope& rope = hyper.rope;
+  return {{"scaling", model::rope_scaling_name(rope.scaling)},
+          {"freq_base", decimal(rope.freq_base)},
+          {"freq_scale", decimal(rope.freq_scale)},
+          {"ext_factor", decimal(rope.ext_factor)},
+          {"attn_factor", decimal(rope.attn_factor)},
+          {"beta_slow", decimal(rope.beta_slow)},
+          {"beta_fast", decimal(rope.beta_fast)},
+          {"n_ctx_orig", rope.n_ctx_orig},
+          {"n_ctx_scaled", hyper.n_ctx_scaled}};
+}
+
 size_t full_cache_bytes(const engine::Sequence& sequence) {
   return sequence.cache.shape().full_bytes(sequence.positions_fed);
 }
@@ -109,7 +129,8 @@ ordered_json plan_json(const engine::Run& run) {
           {"peak_bytes", plan.peak_bytes()}};
 }
 
-ordered_json result_json(const engine::Sequence& sequence, const engine::RunResult& result) {
+ordered_json result_json(const model::Hyperparameters& hyper, const engine::Sequence& sequence,
+                         const engine::RunResult& result) {
   const cache::Cache& cache = sequence.cache;
   const cache::Cache::AppendCounts counts = cache.append_counts();
   const engine::Engine::Footprint& footprint = result.footprint;
@@ -123,6 +144,7 @@ ordered_json result_json(const engine::Sequence& sequence, const engine::RunResu
       {"budget_rows", budget_json(sequence.policy.budget_rows())},
       {"evict", engine::evict_when_name(result.evict)},
       {"prefill", engine::prefill_order_name(result.order)},
+      {"rope", rope_json(hyper)},
       {"seed", result.seed},
       {"positions_fed", sequence.positions_fed},
       {"rows_evicted", cache.rows_evicted()},

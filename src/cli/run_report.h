@@ -9,7 +9,8 @@
 namespace winnow::cli {
 
 nlohmann::ordered_json plan_json(const engine::Run& run);
-nlohmann::ordered_json result_json(const engine::Sequence& sequence,
+nlohmann::ordered_json result_json(const model::Hyperparameters& hyper,
+                                   const engine::Sequence& sequence,
                                    const engine::RunResult& result);
 nlohmann::ordered_json kept_json(const engine::Sequence& sequence);
 

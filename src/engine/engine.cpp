@@ -83,7 +83,7 @@ Engine::Engine(const model::Model& model, const EngineOptions& options)
              .head_dim = model.hyper().head_dim,
              .scale = model::attention_scale(model.family(), model.hyper())},
             options.n_threads),
-      graphs_(model, options.n_ctx > 0 ? options.n_ctx : model.hyper().n_ctx_train, step_,
+      graphs_(model, options.n_ctx > 0 ? options.n_ctx : model.hyper().n_ctx_scaled, step_,
               backend_) {
   if (options.n_batch < 1) {
     throw Error(ErrorCode::kInvalidArgument,

@@ -12,7 +12,7 @@ namespace {
 SessionOptions with_room(SessionOptions options, const model::Model& model,
                          const PromptTokens& prompt, int n_predict) {
   if (options.allow_beyond_context) {
-    options.n_ctx = std::max({options.n_ctx > 0 ? options.n_ctx : model.hyper().n_ctx_train,
+    options.n_ctx = std::max({options.n_ctx > 0 ? options.n_ctx : model.hyper().n_ctx_scaled,
                               prompt.size(), prompt.size() + std::max(n_predict, 0)});
   }
   return options;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <string>
 
 #include "base/error.h"
 
@@ -26,13 +27,20 @@ PrefillOrder choose_order(const SessionOptions& options, const policy::Policy& p
   return is_one_shot ? PrefillOrder::kLayerMajor : PrefillOrder::kChunkMajor;
 }
 
+// "the 4096 the model was trained for"
+std::string context_text(const model::Hyperparameters& hyper) {
+  const std::string trained = std::to_string(hyper.n_ctx_train) + " the model was trained for";
+  return hyper.n_ctx_scaled == hyper.n_ctx_train ? "the " + trained
+                                                 : "the " + std::to_string(hyper.n_ctx_scaled) +
+                                                       " that rope scaling makes of the " + trained;
+}
+
 int choose_context(const model::Model& model, const SessionOptions& options) {
-  const int trained = model.hyper().n_ctx_train;
+  const int trained = model.hyper().n_ctx_scaled;
   if (options.n_ctx > trained && !options.allow_beyond_context) {
     throw Error(ErrorCode::kInvalidArgument,
-                "a context of " + std::to_string(options.n_ctx) + " tokens is beyond the " +
-                    std::to_string(trained) +
-                    " the model was trained for; --allow-beyond-context permits it");
+                "a context of " + std::to_string(options.n_ctx) + " tokens is beyond " +
+                    context_text(model.hyper()) + "; --allow-beyond-context permits it");
   }
   return options.n_ctx > 0 ? options.n_ctx : trained;
 }
@@ -74,7 +82,7 @@ void Session::check_room(const PromptTokens& prompt) const {
   if (prompt.size() <= room()) {
     return;
   }
-  const int trained = model_.hyper().n_ctx_train;
+  const int trained = model_.hyper().n_ctx_scaled;
   const int needed = n_ctx_ - room() + prompt.size();
   const std::string fed =
       room() == n_ctx_ ? "" : ", of which " + std::to_string(n_ctx_ - room()) + " are taken";

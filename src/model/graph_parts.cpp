@@ -58,7 +58,7 @@ ggml_tensor* rotate(const GraphBuilder& build, ggml_tensor* x, const Rope& rope,
                     ggml_tensor* freq_factors) {
   return ggml_rope_ext(build.ctx, x, build.positions, freq_factors, rope.n_rot, rope.mode,
                        rope.n_ctx_orig, rope.freq_base, rope.freq_scale, rope.ext_factor,
-                       rope.attn_factor, /*beta_fast=*/32.0F, /*beta_slow=*/1.0F);
+                       rope.attn_factor, rope.beta_fast, rope.beta_slow);
 }
 
 ggml_tensor* factors_for_context(const GraphBuilder& build) {

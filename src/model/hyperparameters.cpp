@@ -66,39 +66,36 @@ float read_freq_scale(const GgufFile& file, const Reader& read) {
   return factor.value_or(0.0F) == 0.0F ? 1.0F : 1.0F / *factor;
 }
 
-// ggml multiplies q and k by 1 + 0.1 ln(factor) where it mixes in extrapolation. libllama asks for the magnitude of the
-// yarn paper (arXiv:2309.00071v2, section 3.4) over that, which is 1 but for the last bit: kept for equal bits.
-float yarn_attn_factor(float freq_scale) {
-  const float factor = 1.0F / freq_scale;
-  const float of_ggml = 1.0F + 0.1F * logf(factor);
-  const float wanted = factor <= 1.0F ? 1.0F : of_ggml;
-  return wanted * (1.0F / of_ggml);
-}
-
 // Of the keys for yarn, libllama reads for these families only those below.
 Rope read_rope(const GgufFile& file, const Reader& read, const Family& family,
                const Hyperparameters& hyper) {
   const std::string type = file.find_string(read.key("rope.scaling.type")).value_or("linear");
-  const bool is_by_context = family.has_context_factors && type == "longrope";  // beside factors
-  if (type != "linear" && type != "none" && type != "yarn" && !is_by_context) {
+  const std::optional<RopeScaling> scaling = find_rope_scaling(type);
+  // Long rope scales by the factors beside it.
+  if (!scaling || (scaling == RopeScaling::kLongrope && !family.has_context_factors)) {
     file.throw_unsupported("rope scaling " + quoted(type) + " (supported: none, linear, yarn" +
                            (family.has_context_factors ? ", longrope)" : ")"));
   }
   Rope rope;
+  rope.scaling = *scaling;
   rope.mode = family.rope_mode;
   rope.n_rot = read.count_or("rope.dimension_count", kMaxHeadDim, hyper.head_dim);
   rope.freq_base =
       file.find_number(read.key("rope.freq_base"), 1.0F, 1e12F).value_or(rope.freq_base);
-  rope.freq_scale = type == "none" ? 1.0F : read_freq_scale(file, read);
-  if (type == "yarn") {
-    rope.ext_factor = 1.0F;
-    rope.attn_factor = yarn_attn_factor(rope.freq_scale);
-  }
-  rope.attn_factor *=
+  rope.freq_scale = read_freq_scale(file, read);
+  rope.attn_factor =
       file.find_number(read.key("rope.scaling.attn_factor"), 0.0F, kMaxScaling).value_or(1.0F);
-  rope.n_ctx_orig =
-      read.count_or("rope.scaling.original_context_length", kMaxCtx, hyper.n_ctx_train);
+  rope.n_ctx_orig = read.count_or("rope.scaling.original_context_length", kMaxCtx, 0);
   return rope;
+}
+
+// Factors that a file brings for long contexts take the place of any scaling.
+void refuse_rope_options(const GgufFile& file, const Rope& stated) {
+  if (stated.scaling == RopeScaling::kLongrope ||
+      file.find_tensor("rope_factors_long.weight") != nullptr) {
+    file.throw_unsupported(
+        "rope scaling by option beside the file's own factors for long contexts (longrope)");
+  }
 }
 
 // 0 where there is none.
@@ -167,7 +164,8 @@ void check_consistency(const GgufFile& file, const Family& family, const Hyperpa
 
 }  // namespace
 
-Hyperparameters read_hyperparameters(const GgufFile& file, const Family& family) {
+Hyperparameters read_hyperparameters(const GgufFile& file, const Family& family,
+                                     const RopeOptions& rope) {
   const Reader read(file, family.architecture);
   refuse_variants(file, read);
 
@@ -192,7 +190,12 @@ Hyperparameters read_hyperparameters(const GgufFile& file, const Family& family)
   hyper.n_vocab = read_n_vocab(file);
   hyper.n_ctx_train = read.count("context_length", kMaxCtx);
   hyper.rms_epsilon = file.number(read.key("attention.layer_norm_rms_epsilon"), 0.0F, 1.0F);
-  hyper.rope = read_rope(file, read, family, hyper);
+  const Rope stated = read_rope(file, read, family, hyper);
+  if (rope.is_given()) {
+    refuse_rope_options(file, stated);
+  }
+  hyper.rope = resolve_rope(stated, rope, hyper.n_ctx_train);
+  hyper.n_ctx_scaled = scaled_context(stated, rope, hyper.n_ctx_train);
   hyper.swa_windows.assign(static_cast<size_t>(hyper.n_layers), 0);
   if (family.has_windows) {
     read_windows(file, read, hyper);

@@ -4,18 +4,9 @@
 #include <string>
 #include <vector>
 
-namespace winnow::model {
+#include "model/rope.h"
 
-// How positions rotate q and k: what ggml_rope_ext takes.
-struct Rope {
-  int mode = 0;   // ggml's: 0 rotates neighbouring pairs, 2 (NeoX) halves
-  int n_rot = 0;  // leading dimensions of a head that rotate
-  float freq_base = 10000.0F;
-  float freq_scale = 1.0F;   // 1 / scaling factor
-  float ext_factor = 0.0F;   // 1: yarn, which leaves fast rotations as they are; 0: all are scaled
-  float attn_factor = 1.0F;  // q and k are multiplied with it, beside yarn's own magnitude
-  int n_ctx_orig = 0;        // the context length before scaling
-};
+namespace winnow::model {
 
 struct Hyperparameters {
   std::string architecture;  // general.architecture
@@ -26,7 +17,8 @@ struct Hyperparameters {
   int head_dim = 0;  // length of q, k and v of one head
   int n_ff = 0;
   int n_vocab = 0;
-  int n_ctx_train = 0;  // the context length the model was trained for
+  int n_ctx_train = 0;   // the context length the model was trained for
+  int n_ctx_scaled = 0;  // the same once rope scaling by option has changed it
   float rms_epsilon = 0.0F;
   Rope rope;
   float query_scale = 0.0F;      // q·k is multiplied with it

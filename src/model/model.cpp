@@ -5,7 +5,7 @@ namespace winnow::model {
 Model::Model(const std::string& path, const ModelOptions& options)
     : file_(path),
       family_(&find_family(file_.string("general.architecture"))),
-      hyper_(read_hyperparameters(file_, *family_)) {
+      hyper_(read_hyperparameters(file_, *family_, options.rope)) {
   const int n_tokens = check_vocabulary(file_);
   if (n_tokens != hyper_.n_vocab) {
     file_.throw_damaged("the vocabulary has " + std::to_string(n_tokens) +

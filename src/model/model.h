@@ -15,12 +15,13 @@ namespace winnow::model {
 
 struct ModelOptions {
   WeightType weights = WeightType::kFile;
-  int n_threads = 1;  // for expanding weights
+  int n_threads = 1;      // for expanding weights
+  RopeOptions rope = {};  // what is not as the file states
 };
 
 class Model {
  public:
-  // Throws what GgufFile, Weights and Vocabulary throw.
+  // Throws what GgufFile, read_hyperparameters, Weights and Vocabulary throw.
   Model(const std::string& path, const ModelOptions& options);
 
   const GgufFile& file() const { return file_; }
@@ -37,7 +38,8 @@ class Model {
   std::unique_ptr<Weights> weights_;
 };
 
-// Reads and checks the hyperparameters that `family` needs.
-Hyperparameters read_hyperparameters(const GgufFile& file, const Family& family);
+// Reads and checks the hyperparameters that `family` needs. Throws bad_data, unsupported, or what resolve_rope throws.
+Hyperparameters read_hyperparameters(const GgufFile& file, const Family& family,
+                                     const RopeOptions& rope = {});
 
 }  // namespace winnow::model

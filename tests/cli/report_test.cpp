@@ -79,7 +79,8 @@ TEST(Report, HasTheDocumentedKeysAndTypes) {
                                                     "ttft_ms",
                                                     "prefill_tok_s",
                                                     "decode_tok_s",
-                                                    "evictions"}));
+                                                    "evictions",
+                                                    "rope"}));
   EXPECT_EQ(keys_of(report["kept_rows"]), (std::set<std::string>{"min", "max", "per_layer"}));
   EXPECT_EQ(keys_of(report["kv_bytes"]),
             (std::set<std::string>{"now", "peak", "full_cache", "committed"}));

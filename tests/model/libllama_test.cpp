@@ -44,13 +44,15 @@ void expect_same_bits(const std::vector<float>& ours, const std::vector<float>& 
   FAIL() << n_different << " of " << ours.size() << " logits differ, by up to " << largest;
 }
 
-void expect_bit_equal(const std::string& path, size_t n_tokens, int n_ubatch, int n_threads) {
+void expect_bit_equal(const std::string& path, size_t n_tokens, int n_ubatch, int n_threads,
+                      const RopeOptions& rope = {}) {
   SCOPED_TRACE("n_ubatch " + std::to_string(n_ubatch) + ", n_threads " + std::to_string(n_threads));
-  const Model model(path, {});
+  const Model model(path, {.rope = rope});
   const std::vector<Token> tokens = example_tokens(model, n_tokens);
   ASSERT_EQ(tokens.size(), n_tokens);
-  expect_same_bits(ggml_attention_logits(model, tokens, n_ubatch, n_threads),
-                   libllama_logits(path, tokens, {.n_ubatch = n_ubatch, .n_threads = n_threads}));
+  expect_same_bits(
+      ggml_attention_logits(model, tokens, n_ubatch, n_threads),
+      libllama_logits(path, tokens, {.n_ubatch = n_ubatch, .n_threads = n_threads, .rope = rope}));
 }
 
 struct TinyCase {
@@ -227,6 +229,104 @@ INSTANTIATE_TEST_SUITE_P(
         TinyCase{"Gemma3Fused", with(gemma3(), [](auto& o) { o.fused_qkv = true; })},
         TinyCase{"Gemma3Q8", with(gemma3(), [](auto& o) { o.matrix_type = GGML_TYPE_Q8_0; })}),
     [](const auto& tiny) { return tiny.param.name; });
+
+struct RopeCase {
+  const char* name;
+  RopeOptions rope;
+};
+
+void PrintTo(const RopeCase& rope, std::ostream* out) {
+  *out << rope.name;
+}
+
+constexpr RopeCase kRopeCases[] = {
+    {"None", {.scaling = RopeScaling::kNone}},
+    {"Linear", {.scaling = RopeScaling::kLinear, .scale = 3.0F}},
+    {"FreqScale", {.scaling = RopeScaling::kLinear, .freq_scale = 0.3F}},
+    {"Base", {.freq_base = 160000.0F}},
+    {"LinearAndBase", {.scaling = RopeScaling::kLinear, .scale = 0.5F, .freq_base = 5000.0F}},
+    {"Yarn", {.scaling = RopeScaling::kYarn, .scale = 4.0F}},
+    {"YarnBelowOne", {.scaling = RopeScaling::kYarn, .scale = 0.7F}},
+    {"YarnOriginalContext",
+     {.scaling = RopeScaling::kYarn, .freq_scale = 0.2F, .yarn_orig_ctx = 100}},
+    {"YarnHalfExtrapolated",
+     {.scaling = RopeScaling::kYarn, .scale = 8.0F, .yarn_ext_factor = 0.5F}},
+    {"YarnInterpolated", {.scaling = RopeScaling::kYarn, .scale = 8.0F, .yarn_ext_factor = 0.0F}},
+    {"YarnAttnFactor",
+     {.scaling = RopeScaling::kYarn,
+      .scale = 8.0F,
+      .yarn_ext_factor = 0.0F,
+      .yarn_attn_factor = 1.3F}},
+    {"YarnBetas",
+     {.scaling = RopeScaling::kYarn,
+      .scale = 6.0F,
+      .freq_base = 30000.0F,
+      .yarn_orig_ctx = 512,
+      .yarn_beta_slow = 2.0F,
+      .yarn_beta_fast = 9.0F}},
+};
+
+class RopeOptionLogits : public testing::TestWithParam<RopeCase> {
+ protected:
+  void expect_bits_of(const TinyModelOptions& options) {
+    expect_bit_equal(test::write_tiny_model(options), 300, 100, 1, GetParam().rope);
+  }
+};
+
+TEST_P(RopeOptionLogits, OfLlamaAreLibllamasBits) {
+  expect_bits_of({});
+}
+TEST_P(RopeOptionLogits, OfLlamaWithFactorsAreLibllamasBits) {
+  expect_bits_of(with({}, [](auto& o) { o.rope_freqs = true; }));
+}
+TEST_P(RopeOptionLogits, OfALinearFileAreLibllamasBits) {
+  expect_bits_of(with({}, [](auto& o) { o.rope_scale = 4.0F; }));
+}
+TEST_P(RopeOptionLogits, OfAYarnFileAreLibllamasBits) {
+  expect_bits_of(with({}, [](auto& o) {
+    yarn(o, 4.0F, 200);
+    o.rope_attn_factor = 1.2F;
+  }));
+}
+TEST_P(RopeOptionLogits, OfQwen2AreLibllamasBits) {
+  expect_bits_of(qwen2());
+}
+TEST_P(RopeOptionLogits, OfQwen3AreLibllamasBits) {
+  expect_bits_of(qwen3());
+}
+TEST_P(RopeOptionLogits, OfGemma3AreLibllamasBits) {
+  expect_bits_of(gemma3());
+}
+TEST_P(RopeOptionLogits, OfPhi3AreLibllamasBits) {
+  expect_bits_of(with(phi3(), [](auto& o) { o.n_rot = 12; }));
+}
+INSTANTIATE_TEST_SUITE_P(Options, RopeOptionLogits, testing::ValuesIn(kRopeCases),
+                         [](const auto& rope) { return rope.param.name; });
+
+// A file whose type is yarn needs no --rope-scaling.
+TEST(RopeOptionLogits, OfAYarnFileWithAnotherScaleAreLibllamasBits) {
+  const std::string path = test::write_tiny_model(with({}, [](auto& o) { yarn(o, 4.0F, 200); }));
+  expect_bit_equal(path, 300, 100, 1, {.scale = 16.0F, .yarn_beta_fast = 20.0F});
+}
+
+TEST(RopeOptionLogits, OfSmolLm2AreLibllamasBits) {
+  WINNOW_FIND_MODEL(path, test::kSmolLm2);
+  expect_bit_equal(path, 60, 60, 1, {.scale = 4.0F});
+  expect_bit_equal(path, 60, 60, 1, {.scaling = RopeScaling::kYarn, .scale = 4.0F});
+}
+
+// The cases differ: what an option changes must not go unnoticed.
+TEST(RopeOptionLogits, DifferFromOneAnother) {
+  const std::string path = test::write_tiny_model(with({}, [](auto& o) { o.rope_scale = 2.0F; }));
+  std::vector<std::vector<float>> all;
+  for (const RopeCase& rope : kRopeCases) {
+    const Model model(path, {.rope = rope.rope});
+    all.push_back(ggml_attention_logits(model, example_tokens(model, 60), 60, 1));
+    for (size_t i = 0; i + 1 < all.size(); ++i) {
+      EXPECT_NE(all[i], all.back()) << rope.name << " is " << kRopeCases[i].name;
+    }
+  }
+}
 
 TEST(Logits, OfSmolLm2AreLibllamasBits) {
   WINNOW_FIND_MODEL(path, test::kSmolLm2);

@@ -20,6 +20,22 @@ ModelPtr load_model(const std::string& path) {
   return {llama_model_load_from_file(path.c_str(), params), llama_model_free};
 }
 
+// What llama.cpp's programs make of the flags of these names.
+void set_rope(llama_context_params& params, const model::RopeOptions& rope) {
+  constexpr llama_rope_scaling_type kTypes[] = {
+      LLAMA_ROPE_SCALING_TYPE_NONE, LLAMA_ROPE_SCALING_TYPE_LINEAR, LLAMA_ROPE_SCALING_TYPE_YARN};
+  if (rope.scaling) {
+    params.rope_scaling_type = kTypes[static_cast<size_t>(*rope.scaling)];
+  }
+  params.rope_freq_base = rope.freq_base;
+  params.rope_freq_scale = rope.scale != 0 ? 1.0F / rope.scale : rope.freq_scale;
+  params.yarn_ext_factor = rope.yarn_ext_factor;
+  params.yarn_attn_factor = rope.yarn_attn_factor;
+  params.yarn_beta_fast = rope.yarn_beta_fast;
+  params.yarn_beta_slow = rope.yarn_beta_slow;
+  params.yarn_orig_ctx = static_cast<uint32_t>(rope.yarn_orig_ctx);
+}
+
 ContextPtr make_context(llama_model* model, uint32_t n_tokens, const LibllamaOptions& options) {
   llama_context_params params = llama_context_default_params();
   params.n_ctx = n_tokens;
@@ -32,6 +48,7 @@ ContextPtr make_context(llama_model* model, uint32_t n_tokens, const LibllamaOpt
       options.flash_attention ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
   params.type_k = options.kv_type;
   params.type_v = options.kv_type;
+  set_rope(params, options.rope);
   return {llama_init_from_model(model, params), llama_free};
 }
 

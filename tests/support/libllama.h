@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ggml.h"
+#include "model/rope.h"
 
 namespace winnow::test {
 
@@ -15,6 +16,7 @@ struct LibllamaOptions {
   int n_ubatch = 512;
   int n_threads = 1;
   ggml_type kv_type = GGML_TYPE_F32;
+  model::RopeOptions rope = {};
 };
 
 // Logits of every token, [n_tokens, n_vocab]. Weights are not repacked.

@@ -1,0 +1,164 @@
+#include "model/rope.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace winnow::model {
+namespace {
+
+// In the order of RopeScaling.
+constexpr std::array<const char*, 4> kScalingNames{"none", "linear", "yarn", "longrope"};
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw Error(ErrorCode::kInvalidArgument, what);
+}
+
+void check_ranges(RopeOptions options) {  // a copy: visitors may write
+  const auto check = [](auto value, const char* name, auto low, auto high, auto as_stated,
+                        const char* /*help*/) {
+    if (value != as_stated && !(value >= low && value <= high)) {
+      refuse("--" + std::string(name) + " " + number_text(static_cast<float>(value)) +
+             " is out of range (" + number_text(static_cast<float>(low)) + " to " +
+             number_text(static_cast<float>(high)) + ", or " +
+             number_text(static_cast<float>(as_stated)) + " for what the model's file states)");
+    }
+  };
+  options.visit(check);
+}
+
+bool has_yarn_options(const RopeOptions& options) {
+  return options.yarn_orig_ctx > 0 || options.yarn_ext_factor >= 0 ||
+         options.yarn_attn_factor >= 0 || options.yarn_beta_slow >= 0 ||
+         options.yarn_beta_fast >= 0;
+}
+
+bool is_scale_given(const RopeOptions& options) {
+  return options.scale != 0 || options.freq_scale != 0;
+}
+
+// What the rotation would be, whether or not it makes sense.
+Rope apply(const Rope& stated, const RopeOptions& options) {
+  Rope rope = stated;
+  const auto take = [](float& field, float given) { field = given >= 0 ? given : field; };
+  rope.scaling = options.scaling.value_or(stated.scaling);
+  rope.freq_base = options.freq_base != 0 ? options.freq_base : stated.freq_base;
+  if (options.scale != 0) {
+    rope.freq_scale = 1.0F / options.scale;
+  } else if (options.freq_scale != 0) {
+    rope.freq_scale = options.freq_scale;
+  }
+  if (rope.scaling == RopeScaling::kNone) {
+    rope.freq_scale = 1.0F;
+  }
+  rope.ext_factor = rope.scaling == RopeScaling::kYarn ? 1.0F : 0.0F;
+  take(rope.ext_factor, options.yarn_ext_factor);
+  take(rope.beta_slow, options.yarn_beta_slow);
+  take(rope.beta_fast, options.yarn_beta_fast);
+  return rope;
+}
+
+void check_combination(const Rope& stated, const RopeOptions& options, const Rope& rope) {
+  const std::string type = rope_scaling_name(rope.scaling);
+  const std::string source =
+      options.scaling ? "--rope-scaling " + type : "the model's own rope scaling, " + type;
+  if (options.scaling == RopeScaling::kLongrope) {
+    refuse("--rope-scaling longrope comes with a model's file (allowed: none, linear, yarn)");
+  }
+  if (options.scale != 0 && options.freq_scale != 0) {
+    refuse("--rope-scale " + number_text(options.scale) + " and --rope-freq-scale " +
+           number_text(options.freq_scale) + " both say how positions are scaled; give one");
+  }
+  if (rope.scaling == RopeScaling::kNone && is_scale_given(options)) {
+    refuse("--rope-scale and --rope-freq-scale say nothing with " + source +
+           "; --rope-scaling linear or yarn scales");
+  }
+  const bool is_scaled = is_scale_given(options) || stated.freq_scale != 1.0F;
+  if (options.scaling && *options.scaling != RopeScaling::kNone && !is_scaled) {
+    refuse(source + " needs a scale (--rope-scale N), since the model's file states none");
+  }
+  if (rope.scaling != RopeScaling::kYarn && has_yarn_options(options)) {
+    refuse("the --yarn options say nothing with " + source + "; --rope-scaling yarn heeds them");
+  }
+  if (options.yarn_attn_factor >= 0 && rope.ext_factor != 0) {
+    refuse("--yarn-attn-factor says nothing with an extrapolation factor of " +
+           number_text(rope.ext_factor) +
+           ", which brings YaRN's own magnitude; it needs --yarn-ext-factor 0");
+  }
+  const bool has_betas = options.yarn_beta_slow >= 0 || options.yarn_beta_fast >= 0;
+  if (has_betas && rope.ext_factor == 0) {
+    refuse("--yarn-beta-slow and --yarn-beta-fast say nothing with --yarn-ext-factor 0");
+  }
+  if (has_betas && rope.beta_slow >= rope.beta_fast) {
+    refuse("--yarn-beta-slow " + number_text(rope.beta_slow) + " is not below --yarn-beta-fast " +
+           number_text(rope.beta_fast));
+  }
+}
+
+// ggml multiplies q and k by 1 + 0.1 ln(factor) where it mixes in extrapolation. libllama asks for the magnitude of the
+// yarn paper (arXiv:2309.00071v2, section 3.4) over that, which is 1 but for the last bit: kept for equal bits.
+float yarn_attn_factor(float freq_scale) {
+  const float factor = 1.0F / freq_scale;
+  const float of_ggml = 1.0F + 0.1F * logf(factor);
+  const float wanted = factor <= 1.0F ? 1.0F : of_ggml;
+  return wanted * (1.0F / of_ggml);
+}
+
+}  // namespace
+
+const char* rope_scaling_name(RopeScaling scaling) {
+  return kScalingNames.at(static_cast<size_t>(scaling));
+}
+
+std::optional<RopeScaling> find_rope_scaling(std::string_view name) {
+  for (size_t i = 0; i < kScalingNames.size(); ++i) {
+    if (name == kScalingNames.at(i)) {
+      return static_cast<RopeScaling>(i);
+    }
+  }
+  return std::nullopt;
+}
+
+bool RopeOptions::is_given() const {
+  return scaling.has_value() || is_scale_given(*this) || freq_base != 0 || has_yarn_options(*this);
+}
+
+Rope resolve_rope(const Rope& stated, const RopeOptions& options, int n_ctx_train) {
+  check_ranges(options);
+  Rope rope = apply(stated, options);
+  check_combination(stated, options, rope);
+  if (options.yarn_orig_ctx > 0) {
+    rope.n_ctx_orig = options.yarn_orig_ctx;
+  } else if (rope.n_ctx_orig == 0) {
+    rope.n_ctx_orig = n_ctx_train;
+  }
+  if (rope.ext_factor != 0) {
+    rope.attn_factor = yarn_attn_factor(rope.freq_scale);
+  } else {
+    rope.attn_factor = options.yarn_attn_factor >= 0 ? options.yarn_attn_factor : 1.0F;
+  }
+  rope.attn_factor *= stated.attn_factor;
+  return rope;
+}
+
+int scaled_context(const Rope& stated, const RopeOptions& options, int n_ctx_train) {
+  const float stated_scale = stated.scaling == RopeScaling::kNone ? 1.0F : stated.freq_scale;
+  const float scale = apply(stated, options).freq_scale;
+  if (scale == stated_scale && options.yarn_orig_ctx == 0) {
+    return n_ctx_train;
+  }
+  double original = double{stated_scale} * n_ctx_train;
+  if (options.yarn_orig_ctx > 0) {
+    original = options.yarn_orig_ctx;
+  } else if (stated.n_ctx_orig > 0) {
+    original = stated.n_ctx_orig;
+  }
+  constexpr double kMostPositions = 1 << 30;
+  return static_cast<int>(std::clamp(std::round(original / double{scale}), 1.0, kMostPositions));
+}
+
+}  // namespace winnow::model
