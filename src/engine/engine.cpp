@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "engine/admission.h"
 #include "engine/evict.h"
 #include "policy/schedule.h"
 
@@ -18,52 +19,15 @@ namespace {
 // Rows of the output matrix in one graph.
 constexpr int kOutputRows = 64;
 
-// The most rows a head of `n_cached` rows will hold while `n_new` come, `n_batch` at once; after each time those of a layer
-// with a window go that no token sees any more, and other heads are cut to `n_stay`.
-int most_rows(int n_cached, int n_new, int n_batch, int swa_window, int n_stay) {
-  int rows = n_cached;
-  int most = n_cached;
-  for (int fed = 0; fed < n_new; fed += n_batch) {
-    rows += std::min(n_batch, n_new - fed);
-    most = std::max(most, rows);
-    if (swa_window == 0) {
-      rows = std::min(rows, n_stay);
-    } else if (rows - swa_window >= cache::CacheShape::window_slack(swa_window)) {
-      rows = swa_window;
-    }
-  }
-  return most;
-}
-
-void check_sequence(const Sequence& sequence, int n_new, int n_batch, int n_stay,
-                    std::set<const Sequence*>& seen) {
-  if (!seen.insert(&sequence).second) {
-    throw Error(ErrorCode::kInvalidArgument, "the same sequence appears twice in one batch");
-  }
-  if (!sequence.is_usable) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "the sequence cannot be used: an earlier prompt was cancelled or failed half-way");
-  }
-  const cache::CacheShape& shape = sequence.cache.shape();
-  for (int layer = 0; layer < shape.n_layers; ++layer) {
-    for (int kv_head = 0; kv_head < shape.n_kv_heads; ++kv_head) {
-      const int n_cached = sequence.cache.n_cached(layer, kv_head);
-      const int most = most_rows(n_cached, n_new, n_batch, shape.swa_window(layer), n_stay);
-      if (most > shape.max_rows) {
-        throw Error(ErrorCode::kInvalidArgument,
-                    "no room for " + std::to_string(most - n_cached) + " more rows: layer " +
-                        std::to_string(layer) + " holds " + std::to_string(n_cached) +
-                        " of at most " + std::to_string(shape.max_rows));
+// Throws invalid_argument where two of the inputs have the same sequence.
+template <typename Input>
+void check_distinct(std::span<const Input> inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (inputs[j].sequence == inputs[i].sequence) {
+        throw Error(ErrorCode::kInvalidArgument, "the same sequence appears twice in one batch");
       }
     }
-  }
-}
-
-void check_token(Token token, int n_vocab) {
-  if (token < 0 || token >= n_vocab) {
-    throw Error(ErrorCode::kInvalidArgument, "token " + std::to_string(token) +
-                                                 " is not in the vocabulary (0 … " +
-                                                 std::to_string(n_vocab - 1) + ")");
   }
 }
 
@@ -93,18 +57,17 @@ Engine::Engine(const model::Model& model, const EngineOptions& options)
 
 std::vector<std::vector<float>> Engine::feed(std::span<const Feed> feeds,
                                              const FeedOptions& options) {
-  std::set<const Sequence*> seen;
+  check_distinct(feeds);
   for (const Feed& feed : feeds) {
     if (feed.tokens.empty()) {
       throw Error(ErrorCode::kInvalidArgument, "there are no tokens to feed");
     }
-    const bool is_cut =
-        options.eviction == PromptEviction::kPerChunk && !feed.sequence->policy.is_unlimited();
-    check_sequence(*feed.sequence, static_cast<int>(feed.tokens.size()), options_.n_batch,
-                   is_cut ? feed.sequence->policy.budget_rows() : INT_MAX, seen);
-    for (const Token token : feed.tokens) {
-      check_token(token, model_.hyper().n_vocab);
-    }
+    check_admissible(*feed.sequence,
+                     {.n_tokens = static_cast<int>(feed.tokens.size()),
+                      .n_batch = options_.n_batch,
+                      .is_cut = options.eviction == PromptEviction::kPerChunk},
+                     model_.hyper());
+    check_tokens(feed.tokens, model_.hyper().n_vocab);
   }
   if (options.eviction == PromptEviction::kPerChunk && options.order == PrefillOrder::kLayerMajor) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -114,6 +77,7 @@ std::vector<std::vector<float>> Engine::feed(std::span<const Feed> feeds,
   PromptFeed prompt(feeds, options, options_.n_batch);
   for (const Feed& feed : feeds) {
     feed.sequence->is_usable = false;  // until all layers agree again
+    feed.sequence->evicted_during_prompt |= feed.sequence->cache.has_gaps();
   }
   if (options.order == PrefillOrder::kChunkMajor) {
     feed_chunk_major(prompt);
@@ -122,7 +86,7 @@ std::vector<std::vector<float>> Engine::feed(std::span<const Feed> feeds,
   }
   std::vector<std::vector<float>> logits;
   for (size_t i = 0; i < feeds.size(); ++i) {
-    logits.push_back(run_output(prompt.wanted(i)));
+    run_output(prompt.wanted(i), logits.emplace_back());
     feeds[i].sequence->positions_fed += static_cast<int>(feeds[i].tokens.size());
     feeds[i].sequence->is_usable = true;
   }
@@ -229,11 +193,11 @@ void Engine::settle(const Chunk& chunk, int first_layer, int n_layers) {
 }
 
 // residual [n_rows, n_embd] -> logits [n_rows, n_vocab], always through graphs of the prompt's class.
-std::vector<float> Engine::run_output(std::span<const float> residual) {
+void Engine::run_output(std::span<const float> residual, std::vector<float>& logits) {
   const auto n_embd = static_cast<size_t>(model_.hyper().n_embd);
   const auto n_vocab = static_cast<size_t>(model_.hyper().n_vocab);
   const size_t n_rows = residual.size() / n_embd;
-  std::vector<float> logits(n_rows * n_vocab);
+  logits.resize(n_rows * n_vocab);
   std::vector<float> rows;
   for (size_t done = 0; done < n_rows;) {
     const size_t n = std::min(n_rows - done, static_cast<size_t>(kOutputRows));
@@ -250,49 +214,91 @@ std::vector<float> Engine::run_output(std::span<const float> residual) {
                             n * n_vocab * sizeof(float));
     done += n;
   }
-  return logits;
 }
 
 std::vector<float> Engine::decode(std::span<const DecodeInput> inputs) {
-  std::set<const Sequence*> seen;
-  std::vector<kernels::Slice> slices;
-  std::vector<Token> tokens;
-  std::vector<int32_t> positions;
+  std::vector<StepInput> step;
   for (const DecodeInput& input : inputs) {
-    check_sequence(*input.sequence, 1, 1, INT_MAX, seen);
-    check_token(input.token, model_.hyper().n_vocab);
-    slices.push_back({.cache = &input.sequence->cache,
-                      .first_token = static_cast<int>(slices.size()),
-                      .n_tokens = 1,
-                      .first_pos = input.sequence->positions_fed,
-                      .is_prompt = false});
-    tokens.push_back(input.token);
-    positions.push_back(input.sequence->positions_fed);
+    step.push_back({.sequence = input.sequence, .tokens = {&input.token, 1}});
+  }
+  std::vector<float> logits;
+  this->step(step, logits);
+  return logits;
+}
+
+void Engine::step(std::span<const StepInput> inputs, std::vector<float>& logits) {
+  logits.clear();
+  check_distinct(inputs);
+  for (const StepInput& input : inputs) {
+    const auto n_tokens = static_cast<int>(input.tokens.size());
+    WINNOW_CHECK(input.is_prompt ? n_tokens > 0 : n_tokens == 1);
+    check_admissible(*input.sequence, {.n_tokens = n_tokens, .n_batch = n_tokens}, model_.hyper());
+    check_tokens(input.tokens, model_.hyper().n_vocab);
   }
   if (inputs.empty()) {
-    return {};
+    return;
+  }
+  Chunk chunk;
+  bool has_prompt = false;
+  for (const StepInput& input : inputs) {
+    Sequence& sequence = *input.sequence;
+    chunk.add(sequence, input.tokens, sequence.positions_fed, input.is_prompt);
+    has_prompt |= input.is_prompt;
+    sequence.evicted_during_prompt |= input.is_prompt && sequence.cache.has_gaps();
+    sequence.is_usable = false;  // until all layers agree again
+  }
+  if (has_prompt) {
+    run_mixed(chunk, inputs, logits);
+  } else {
+    run_decode(chunk, logits);
   }
   const int n_layers = model_.hyper().n_layers;
-  step_.set_slices(slices);
-  StepGraph& graph = graphs_.get({.first_layer = 0,
-                                  .n_layers = n_layers,
-                                  .n_tokens = static_cast<int>(inputs.size()),
-                                  .has_logits = true});
-  set_input(graph.positions, positions.data());
-  set_input(graph.tokens, tokens.data());
-  compute(graph);
-  std::vector<float> logits(inputs.size() * static_cast<size_t>(model_.hyper().n_vocab));
-  ggml_backend_tensor_get(graph.output, logits.data(), 0, logits.size() * sizeof(float));
-  for (const DecodeInput& input : inputs) {
+  settle(chunk, 0, n_layers);
+  for (const StepInput& input : inputs) {
     Sequence& sequence = *input.sequence;
-    ++sequence.positions_fed;
-    sequence.cache.record_peak();
-    drop_unseen_rows(sequence, 0, n_layers, sequence.positions_fed - 1);
-    if (policy::is_due(sequence.policy, sequence.cache.longest())) {
+    sequence.positions_fed += static_cast<int>(input.tokens.size());
+    const bool is_cut =
+        input.is_prompt ? input.is_cut : policy::is_due(sequence.policy, sequence.cache.longest());
+    if (is_cut) {
       sequence.evictions.count += evict(sequence, 0, n_layers, parallel_) ? 1 : 0;
     }
   }
-  return logits;
+  for (const StepInput& input : inputs) {
+    input.sequence->is_usable = true;
+  }
+}
+
+// Generated tokens alone: one graph up to the logits, of as many rows as there are tokens.
+void Engine::run_decode(const Chunk& chunk, std::vector<float>& logits) {
+  step_.set_slices(chunk.slices);
+  StepGraph& graph = graphs_.get({.first_layer = 0,
+                                  .n_layers = model_.hyper().n_layers,
+                                  .n_tokens = chunk.n_tokens,
+                                  .has_logits = true});
+  set_input(graph.positions, chunk.positions.data());
+  set_input(graph.tokens, chunk.tokens.data());
+  compute(graph);
+  logits.resize(static_cast<size_t>(chunk.n_tokens) * static_cast<size_t>(model_.hyper().n_vocab));
+  ggml_backend_tensor_get(graph.output, logits.data(), 0, logits.size() * sizeof(float));
+}
+
+// Some prompt tokens among them: all are of the prompt's class, and the output matrix sees the wanted rows alone.
+void Engine::run_mixed(Chunk& chunk, std::span<const StepInput> inputs,
+                       std::vector<float>& logits) {
+  const auto n_embd = static_cast<size_t>(model_.hyper().n_embd);
+  chunk.pad();
+  std::vector<float> residual(chunk.tokens.size() * n_embd);
+  run_layers(chunk, 0, model_.hyper().n_layers, residual.data());
+  std::vector<float> wanted;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].is_prompt || inputs[i].wants_logits) {
+      const auto last =
+          static_cast<size_t>(chunk.slices[i].first_token + chunk.slices[i].n_tokens - 1);
+      wanted.insert(wanted.end(), residual.data() + last * n_embd,
+                    residual.data() + (last + 1) * n_embd);
+    }
+  }
+  run_output(wanted, logits);
 }
 
 void Engine::compute(StepGraph& graph) {

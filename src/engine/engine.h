@@ -19,6 +19,16 @@ struct DecodeInput {
   Token token;
 };
 
+// A sequence's part in a step.
+struct StepInput {
+  Sequence* sequence;
+  std::span<const Token> tokens;
+  bool is_prompt = false;     // else one generated token
+  bool wants_logits = false;  // of a prompt's last token; generated tokens always have them
+  bool is_cut =
+      false;  // a prompt's rows are cut afterwards; those of generated tokens when the policy's schedule says so
+};
+
 struct EngineOptions {
   int n_threads = 1;
   int n_batch = 512;  // most prompt tokens in one graph
@@ -40,6 +50,14 @@ class Engine {
   // One generated token for each of different sequences; returns logits [n_inputs, n_vocab]. Then evicts where the
   // policy's schedule says so. Throws like feed.
   std::vector<float> decode(std::span<const DecodeInput> inputs);
+
+  // All layers once over prompt and generated tokens of different sequences, then eviction; sets `logits` [n_wanted, n_vocab],
+  // in the order of the inputs. What is refused (see feed) changes nothing; after any other failure these sequences are
+  // unusable. engine/batch.h decides who takes part.
+  void step(std::span<const StepInput> inputs, std::vector<float>& logits);
+
+  const EngineOptions& options() const { return options_; }
+  const model::Model& model() const { return model_; }
 
   // engine::fork on the engine's threads.
   Sequence fork(const Sequence& sequence, ForkOptions options) {
@@ -71,7 +89,9 @@ class Engine {
   void feed_layer_major(PromptFeed& prompt);
   void run_layers(const Chunk& chunk, int first_layer, int n_layers, float* residual);
   void settle(const Chunk& chunk, int first_layer, int n_layers);
-  std::vector<float> run_output(std::span<const float> residual);
+  void run_decode(const Chunk& chunk, std::vector<float>& logits);
+  void run_mixed(Chunk& chunk, std::span<const StepInput> inputs, std::vector<float>& logits);
+  void run_output(std::span<const float> residual, std::vector<float>& logits);
   void compute(StepGraph& graph);
 
   const model::Model& model_;

@@ -23,23 +23,12 @@ std::vector<Chunk> cut_into_chunks(std::span<const Feed> feeds, PromptEviction e
       const size_t n =
           std::min(feed.tokens.size() - fed, static_cast<size_t>(n_batch - chunk.n_tokens));
       const int first_pos = feed.sequence->positions_fed + static_cast<int>(fed);
-      chunk.slices.push_back({.cache = &feed.sequence->cache,
-                              .first_token = chunk.n_tokens,
-                              .n_tokens = static_cast<int>(n),
-                              .first_pos = first_pos,
-                              .is_prompt = true});
-      chunk.sequences.push_back(feed.sequence);
-      for (size_t i = 0; i < n; ++i) {
-        chunk.tokens.push_back(feed.tokens[fed + i]);
-        chunk.positions.push_back(first_pos + static_cast<int>(i));
-      }
-      chunk.n_tokens += static_cast<int>(n);
+      chunk.add(*feed.sequence, feed.tokens.subspan(fed, n), first_pos, /*is_prompt=*/true);
       fed += n;
     }
   }
   for (Chunk& chunk : chunks) {
-    chunk.tokens.resize(static_cast<size_t>(padded_rows(chunk.n_tokens)), 0);
-    chunk.positions.resize(chunk.tokens.size(), 0);
+    chunk.pad();
   }
   return chunks;
 }
@@ -65,6 +54,26 @@ std::optional<PrefillOrder> parse_prefill_order(std::string_view name) {
 
 int padded_rows(int n_tokens) {
   return std::max(n_tokens, kMinPromptRows);
+}
+
+void Chunk::add(Sequence& sequence, std::span<const Token> more, int first_pos, bool is_prompt) {
+  const auto n = static_cast<int>(more.size());
+  slices.push_back({.cache = &sequence.cache,
+                    .first_token = n_tokens,
+                    .n_tokens = n,
+                    .first_pos = first_pos,
+                    .is_prompt = is_prompt});
+  sequences.push_back(&sequence);
+  tokens.insert(tokens.end(), more.begin(), more.end());
+  for (int i = 0; i < n; ++i) {
+    positions.push_back(first_pos + i);
+  }
+  n_tokens += n;
+}
+
+void Chunk::pad() {
+  tokens.resize(static_cast<size_t>(padded_rows(n_tokens)), 0);
+  positions.resize(tokens.size(), 0);
 }
 
 PromptFeed::PromptFeed(std::span<const Feed> all_feeds, const FeedOptions& how, int n_batch)

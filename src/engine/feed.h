@@ -55,11 +55,14 @@ inline constexpr int kMinPromptRows = 8;
 
 int padded_rows(int n_tokens);
 
-// A piece of a feed that goes through a graph at once. It may hold tokens of several sequences.
+// Tokens that go through a graph at once, of one or several sequences.
 struct Chunk {
+  void add(Sequence& sequence, std::span<const Token> more, int first_pos, bool is_prompt);
+  void pad();  // to padded_rows(n_tokens)
+
   std::vector<kernels::Slice> slices;
   std::vector<Sequence*> sequences;  // of the slices
-  std::vector<Token> tokens;         // padded to padded_rows(n_tokens)
+  std::vector<Token> tokens;         // [n_tokens] and padding
   std::vector<int32_t> positions;    // the same
   int n_tokens = 0;                  // without padding
 };

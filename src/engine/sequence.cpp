@@ -15,9 +15,8 @@ namespace {
 
 void check_usable(const Sequence& sequence) {
   if (!sequence.is_usable) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        "the sequence cannot be forked: an earlier prompt was cancelled or failed half-way");
+    throw Error(ErrorCode::kInvalidArgument,
+                "the sequence cannot be forked: an earlier step was cancelled or failed half-way");
   }
 }
 

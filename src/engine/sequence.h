@@ -29,7 +29,7 @@ struct Sequence {
   policy::Policy policy;
   int positions_fed = 0;               // tokens ever fed: the next one's position, whatever is kept
   bool evicted_during_prompt = false;  // some prompt token attended to rows already cut
-  bool is_usable = true;               // false after a cancelled or failed feed: layers disagree
+  bool is_usable = true;               // false after a cancelled or failed step: layers disagree
   EvictionStats evictions;
 };
 

@@ -217,7 +217,6 @@ std::vector<float> Session::feed(const PromptTokens& part, const FeedOptions& op
                                  WantedLogits wanted) {
   const Held before = held();
   const int n_document = static_cast<int>(part.document.size());
-  const bool is_cut = sequence_->cache.rows_evicted() > 0;
   const std::vector<Token> tokens = part.all();
   const Feed feed{.sequence = &*sequence_, .tokens = tokens, .logits = wanted};
   // A budget in percent covers the documents; the rows of what stands around them come on top as they are read.
@@ -232,7 +231,6 @@ std::vector<float> Session::feed(const PromptTokens& part, const FeedOptions& op
     resolve_budget(before);
     throw;
   }
-  sequence_->evicted_during_prompt |= is_cut;
   const int document_begin = before.n_positions + static_cast<int>(part.before.size());
   prompts_.push_back({.begin = before.n_positions,
                       .document_begin = document_begin,

@@ -10,8 +10,9 @@ namespace {
 
 constexpr size_t kNodesPerLayer = 64;
 constexpr size_t kOtherNodes = 32;
-constexpr size_t kMaxGraphs =
-    1024;  // a bound on the cache, far above what one model and two chunk sizes need
+// Descriptions of graphs that are kept. Enough for one model and some chunk sizes; prompts of every length, and batches of every
+// number of sequences, would add up.
+constexpr size_t kMaxGraphBytes = size_t{12} << 20;
 
 }  // namespace
 
@@ -35,6 +36,7 @@ StepGraph& StepGraphs::get(const GraphShape& shape) {
   StepGraph graph = build(shape);
   if (!ggml_gallocr_alloc_graph(allocator_.get(), graph.graph)) {
     graphs_.clear();
+    kept_bytes_ = 0;
     allocator_.reset(ggml_gallocr_new(buffer_type_));
     throw Error(ErrorCode::kResourceExhausted, "no memory for the compute buffer of " +
                                                    std::to_string(shape.n_tokens) + " tokens (" +
@@ -42,9 +44,12 @@ StepGraph& StepGraphs::get(const GraphShape& shape) {
                                                    "); a smaller batch (-b) needs less");
   }
   // All graphs share one buffer; when it had to grow, those that were placed in the old one are gone.
-  if (buffer_bytes() != bytes_before || graphs_.size() >= kMaxGraphs) {
+  const size_t graph_bytes = ggml_get_mem_size(graph.context.get());
+  if (buffer_bytes() != bytes_before || kept_bytes_ + graph_bytes > kMaxGraphBytes) {
     graphs_.clear();
+    kept_bytes_ = 0;
   }
+  kept_bytes_ += graph_bytes;
   return graphs_.emplace(shape, std::move(graph)).first->second;
 }
 

@@ -58,6 +58,7 @@ class StepGraphs {
   ggml_backend_buffer_type_t buffer_type_;
   ggml_gallocr_ptr allocator_;
   std::map<GraphShape, StepGraph> graphs_;
+  size_t kept_bytes_ = 0;  // their descriptions
 };
 
 }  // namespace winnow::engine

@@ -1,0 +1,28 @@
+// What is checked before tokens of a sequence are fed, so that a refusal changes nothing.
+#pragma once
+
+#include <span>
+
+#include "engine/sequence.h"
+#include "model/vocabulary.h"
+
+namespace winnow::engine {
+
+// How a sequence's next tokens come.
+struct Arrival {
+  int n_tokens;
+  int n_batch;          // so many at once
+  bool is_cut = false;  // to the policy's budget after each time
+  bool is_ragged =
+      false;  // also fewer at once, before n_batch have come: neighbours share the steps
+};
+
+// Throws invalid_argument: a sequence that is not usable, whose cache is not one for this model or for its own policy, whose
+// policy is not resolved, or that has no room.
+void check_admissible(const Sequence& sequence, const Arrival& arrival,
+                      const model::Hyperparameters& hyper);
+
+// Throws invalid_argument for a token beyond the vocabulary.
+void check_tokens(std::span<const model::Token> tokens, int n_vocab);
+
+}  // namespace winnow::engine
