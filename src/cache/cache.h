@@ -26,7 +26,8 @@ struct CacheShape {
 
   int swa_window(int layer) const;
   int n_windowed_layers() const;
-  // Rows that no query sees any more may stay up to this number, so that decoding need not move the others for every token.
+  // Rows that no query sees any more may stay up to this number, so that decoding need not move the others for every
+  // token.
   static int window_slack(int swa_window);
   // Bytes of the rows of so many positions when none is evicted, and windowed layers hold what is seen.
   size_t full_bytes(int n_positions) const;
@@ -79,9 +80,9 @@ class Cache {
   // counterfactual bans are made of. Frees nothing.
   void hide_others(int layer, int kv_head, std::span<const int> slots);
 
-  // The lengths that the cache can be cut back to and be as it was at that length: 0 … intact, since no row before has ever
-  // gone, and settled … , since no row has gone after. Between them some head lacks a row that it held then. A row that has left its
-  // layer's window counts as gone where the next position's window would reach it.
+  // The lengths that the cache can be cut back to and be as it was at that length: 0 … intact, since no row before has
+  // ever gone, and settled … , since no row has gone after. Between them some head lacks a row that it held then. A row
+  // that has left its layer's window counts as gone where the next position's window would reach it.
   struct TrimBounds {
     int intact = INT_MAX;
     int settled = 0;

@@ -9,8 +9,8 @@
 namespace winnow::engine {
 namespace {
 
-// The most rows a head of `n_cached` rows will hold while the tokens come. After each time those of a layer with a window
-// go that no token sees any more, and other heads are cut.
+// The most rows a head of `n_cached` rows will hold while the tokens come. After each time those of a layer with a
+// window go that no token sees any more, and other heads are cut.
 int most_rows(int n_cached, const Arrival& arrival, int swa_window, int n_stay) {
   const int slack = cache::CacheShape::window_slack(swa_window);
   if (swa_window > 0 && arrival.is_ragged) {

@@ -17,8 +17,8 @@ struct Arrival {
       false;  // also fewer at once, before n_batch have come: neighbours share the steps
 };
 
-// Throws invalid_argument: a sequence that is not usable, whose cache is not one for this model or for its own policy, whose
-// policy is not resolved, or that has no room.
+// Throws invalid_argument: a sequence that is not usable, whose cache is not one for this model or for its own policy,
+// whose policy is not resolved, or that has no room.
 void check_admissible(const Sequence& sequence, const Arrival& arrival,
                       const model::Hyperparameters& hyper);
 

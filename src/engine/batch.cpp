@@ -114,7 +114,7 @@ std::span<const Batch::NextLogits> Batch::step() {
   next_.clear();
   int n_free = limits_.n_tokens;  // for prompts
   for (const Member& member : members_) {
-    if (member.sequence->positions_fed != member.positions_fed) {
+    if (member.sequence->is_usable && member.sequence->positions_fed != member.positions_fed) {
       refuse("a sequence of the batch had been fed " + std::to_string(member.positions_fed) +
              " positions and has " + std::to_string(member.sequence->positions_fed) +
              " now; only the batch may feed it");

@@ -43,17 +43,17 @@ class Engine {
 
   // Feeds each sequence's tokens after what it has; the sequences differ, the lengths may. Returns for each feed the
   // logits it wants, [n_wanted, n_vocab]. Throws invalid_argument (no tokens, a token beyond the vocabulary, no room in
-  // a cache, layer-major with per-chunk eviction, a sequence that is not usable), resource_exhausted, or cancelled, after
-  // which the sequences are unusable.
+  // a cache, layer-major with per-chunk eviction, a sequence that is not usable), resource_exhausted, or cancelled,
+  // after which the sequences are unusable.
   std::vector<std::vector<float>> feed(std::span<const Feed> feeds, const FeedOptions& options);
 
   // One generated token for each of different sequences; returns logits [n_inputs, n_vocab]. Then evicts where the
   // policy's schedule says so. Throws like feed.
   std::vector<float> decode(std::span<const DecodeInput> inputs);
 
-  // All layers once over prompt and generated tokens of different sequences, then eviction; sets `logits` [n_wanted, n_vocab],
-  // in the order of the inputs. What is refused (see feed) changes nothing; after any other failure these sequences are
-  // unusable. engine/batch.h decides who takes part.
+  // All layers once over prompt and generated tokens of different sequences, then eviction; sets `logits` [n_wanted,
+  // n_vocab], in the order of the inputs. What is refused (see feed) changes nothing; after any other failure these
+  // sequences are unusable. engine/batch.h decides who takes part.
   void step(std::span<const StepInput> inputs, std::vector<float>& logits);
 
   const EngineOptions& options() const { return options_; }

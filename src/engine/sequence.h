@@ -33,8 +33,8 @@ struct Sequence {
   EvictionStats evictions;
 };
 
-// An independent copy: rows, policy, positions and statistics. Its peak begins with what it holds. Throws invalid_argument
-// for a sequence that is not usable, resource_exhausted without address space for it.
+// An independent copy: rows, policy, positions and statistics. Its peak begins with what it holds. Throws
+// invalid_argument for a sequence that is not usable, resource_exhausted without address space for it.
 Sequence fork(const Sequence& sequence);
 
 struct ForkOptions {
@@ -44,13 +44,13 @@ struct ForkOptions {
   int max_rows = 0;  // rows a head may ever hold; 0: as many as the sequence's
 };
 
-// As above. The scores that the policy needs and the sequence's cache does not store are computed from the keys: the same
-// bits. Throws invalid_argument also where more rows than max_rows would be copied.
+// As above. The scores that the policy needs and the sequence's cache does not store are computed from the keys: the
+// same bits. Throws invalid_argument also where more rows than max_rows would be copied.
 Sequence fork(const Sequence& sequence, ForkOptions options, kernels::ParallelFor& parallel);
 
-// Goes back to the first n_positions positions, as if nothing had been fed after them: the same tokens give the same bits
-// again. Throws invalid_argument, and changes nothing, where a row that was held at that length has gone since, or may
-// have (Cache::trim_bounds). Statistics stay. A sequence that became unusable is usable again.
+// Goes back to the first n_positions positions, as if nothing had been fed after them: the same tokens give the same
+// bits again. Throws invalid_argument, and changes nothing, where a row that was held at that length has gone since, or
+// may have (Cache::trim_bounds). Statistics stay. A sequence that became unusable is usable again.
 void trim(Sequence& sequence, int n_positions);
 
 // The cache that a policy on this model needs.

@@ -10,8 +10,8 @@ namespace {
 
 constexpr size_t kNodesPerLayer = 64;
 constexpr size_t kOtherNodes = 32;
-// Descriptions of graphs that are kept. Enough for one model and some chunk sizes; prompts of every length, and batches of every
-// number of sequences, would add up.
+// Descriptions of graphs that are kept. Enough for one model and some chunk sizes; prompts of every length, and batches
+// of every number of sequences, would add up.
 constexpr size_t kMaxGraphBytes = size_t{12} << 20;
 
 }  // namespace

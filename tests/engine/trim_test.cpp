@@ -181,7 +181,8 @@ TEST(Trim, RefusesLengthsThatWereNeverFed) {
   }
 }
 
-// A prompt that was cancelled half-way leaves rows in some layers; without them the sequence goes on as if it had not begun.
+// A prompt that was cancelled half-way leaves rows in some layers; without them the sequence goes on as if it had not
+// begun.
 TEST(Trim, MakesAHalfFedSequenceUsableWhereNothingOfItIsGone) {
   const auto cancel_feed = [](Engine& engine, Sequence& sequence, std::span<const int32_t> tokens,
                               PrefillOrder order, int n_steps) {
