@@ -4,12 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <memory>
-#include <sstream>
 #include <string_view>
 #include <thread>
 
@@ -22,6 +20,7 @@
 #include "cli/progress.h"
 #include "cli/run_flags.h"
 #include "cli/run_report.h"
+#include "cli/token_ids.h"
 #include "cli/verbs.h"
 #include "engine/run.h"
 #include "policy/spec.h"
@@ -90,29 +89,6 @@ bool is_same_file(const std::string& a, const std::string& b) {
          std::filesystem::weakly_canonical(b, ignored);
 }
 
-// "1,2,3" or "@file", separated by commas or white space.
-std::vector<model::Token> parse_ids(const std::string& given, int n_vocab) {
-  std::string text = given.rfind('@', 0) == 0 ? read_text_file(given.substr(1)) : given;
-  std::replace(text.begin(), text.end(), ',', ' ');
-  std::istringstream words(text);
-  std::vector<model::Token> ids;
-  std::string word;
-  while (words >> word) {
-    int id = -1;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
-    if (error != std::errc() || end != word.data() + word.size() || id < 0 || id >= n_vocab) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  "--ids: '" + word + "' is not a token id of this model (allowed: 0 to " +
-                      std::to_string(n_vocab - 1) + ")");
-    }
-    ids.push_back(id);
-  }
-  if (ids.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "--ids gives no token");
-  }
-  return ids;
-}
-
 engine::PromptTokens read_prompt(const RunFlags& flags, const model::Model& model) {
   if (flags.has_ids) {
     if (flags.has_prompt || flags.has_file) {
@@ -124,7 +100,9 @@ engine::PromptTokens read_prompt(const RunFlags& flags, const model::Model& mode
                   "--ids has no chat template, so --no-chat and --chat-template say nothing");
     }
     engine::PromptTokens tokens;
-    tokens.document = parse_ids(flags.ids, model.hyper().n_vocab);
+    tokens.document = parse_token_ids(
+        flags.ids.starts_with('@') ? read_text_file(flags.ids.substr(1)) : flags.ids,
+        model.hyper().n_vocab);
     return tokens;
   }
   engine::PromptText text{.document = std::nullopt,

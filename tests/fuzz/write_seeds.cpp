@@ -1,0 +1,91 @@
+// Writes what the fuzz targets begin with: write_seeds FOLDER fills FOLDER/gguf, FOLDER/spec and FOLDER/text.
+
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/files.h"
+#include "policy/methods.h"
+#include "policy/policy.h"
+#include "support/tiny_model.h"
+
+namespace winnow {
+namespace {
+
+test::TinyModelOptions smallest(const std::string& architecture) {
+  test::TinyModelOptions options;
+  options.architecture = architecture;
+  options.n_layers = 1;
+  options.n_embd = 32;
+  options.n_heads = 2;
+  options.n_kv_heads = 1;
+  options.n_ff = 32;
+  options.matrix_type = GGML_TYPE_Q4_0;
+  return options;
+}
+
+std::vector<test::TinyModelOptions> models() {
+  std::vector<test::TinyModelOptions> all{smallest("llama"), smallest("llama"), smallest("qwen2"),
+                                          smallest("qwen3"), smallest("phi3"),  smallest("gemma3")};
+  all[1].sentencepiece = true;
+  all[1].rope_freqs = true;
+  all[2].pre_tokenizer = "qwen2";
+  all[2].tied = false;
+  all[3].rope_scaling = "yarn";
+  all[3].rope_scale = 4.0F;
+  all[4].rope_scaling = "longrope";
+  all[4].rope_attn_factor = 1.2F;
+  all[4].n_ctx_orig = 64;
+  all[4].context_factors = true;
+  all[5].swa_window = 10;
+  all[5].swa_pattern = 2;
+  all[5].logit_softcap = 30.0F;
+  return all;
+}
+
+std::vector<std::string> specs() {
+  std::vector<std::string> all{"knorm:budget=10%", "streaming:budget=1.5MiB,preset=paper"};
+  for (const policy::Method& method : policy::kMethods) {
+    std::string spec(method.name);
+    char separator = ':';
+    for (const auto& options : {policy::describe_policy_options(), describe_options(method)}) {
+      for (const policy::OptionDescription& option : options) {
+        spec += separator + option.name + "=" +
+                (option.default_value.empty() ? "512" : option.default_value);
+        separator = ',';
+      }
+    }
+    all.push_back(spec);
+  }
+  return all;
+}
+
+const std::vector<std::string> kTexts{"1,2,3", "0 49151\n7\t", "naïve \xe4\xb8\xad\xf0\x9f\x8c\x8d",
+                                      "two  words\xc2\xa0here"};
+
+void write(const std::filesystem::path& folder, const std::vector<std::string>& contents) {
+  std::filesystem::create_directories(folder);
+  for (size_t i = 0; i < contents.size(); ++i) {
+    write_file_atomically((folder / ("seed-" + std::to_string(i))).string(), contents[i]);
+  }
+}
+
+}  // namespace
+}  // namespace winnow
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fputs("usage: write_seeds FOLDER\n", stderr);
+    return 2;
+  }
+  const std::filesystem::path folder = argv[1];
+  std::vector<std::string> files;
+  for (const winnow::test::TinyModelOptions& options : winnow::models()) {
+    files.push_back(winnow::read_text_file(winnow::test::write_tiny_model(options)));
+  }
+  winnow::write(folder / "gguf", files);
+  winnow::write(folder / "spec", winnow::specs());
+  winnow::write(folder / "text", winnow::kTexts);
+  return 0;
+}
