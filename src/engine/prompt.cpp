@@ -11,6 +11,9 @@ using model::SpecialText;
 using model::TextStart;
 using model::Token;
 
+constexpr const char* kDocumentName = "the document (-f)";
+constexpr const char* kQuestionName = "the prompt (-p)";
+
 void append(std::vector<Token>& tokens, const std::vector<Token>& more) {
   tokens.insert(tokens.end(), more.begin(), more.end());
 }
@@ -38,10 +41,10 @@ void check_texts(const PromptText& text) {
                 "there is no prompt; give a question (-p), a document (-f) or both");
   }
   if (text.document) {
-    check_text(*text.document, "the document (-f)");
+    check_text(*text.document, kDocumentName);
   }
   if (text.question) {
-    check_text(*text.question, "the prompt (-p)");
+    check_text(*text.question, kQuestionName);
   }
 }
 
@@ -64,8 +67,32 @@ model::RenderedTurn render(const model::Model& model, const PromptText& text) {
 
 // A special token has no text, and starts a new one.
 TextStart start_after(const model::Vocabulary& vocabulary, const std::vector<Token>& tokens) {
-  return tokens.empty() || vocabulary.piece(tokens.back()).empty() ? TextStart::kNew
-                                                                   : TextStart::kContinues;
+  return vocabulary.piece(tokens.back()).empty() ? TextStart::kNew : TextStart::kContinues;
+}
+
+// The beginning of a turn, up to the end of its first text.
+PromptTokens open_turn(const model::Model& model, const PromptText& text,
+                       const model::RenderedTurn& turn, const std::string& first) {
+  const model::Vocabulary& vocabulary = model.vocabulary();
+  const TextStart start = text.is_first ? TextStart::kNew : TextStart::kContinues;
+  PromptTokens tokens;
+  if (text.is_first && vocabulary.adds_bos()) {
+    tokens.before.push_back(vocabulary.bos());
+  }
+  append(tokens.before, vocabulary.tokenize(text.is_first ? turn.before : turn.before_next,
+                                            SpecialText::kParse, start));
+  tokens.document =
+      vocabulary.tokenize(first, SpecialText::kPlain,
+                          tokens.before.empty() ? start : start_after(vocabulary, tokens.before));
+  return tokens;
+}
+
+std::vector<Token> question_tokens(const model::Model& model, const std::string& question) {
+  return model.vocabulary().tokenize("\n\n" + question, SpecialText::kPlain, TextStart::kContinues);
+}
+
+std::vector<Token> after_tokens(const model::Model& model, const model::RenderedTurn& turn) {
+  return model.vocabulary().tokenize(turn.after, SpecialText::kParse, TextStart::kContinues);
 }
 
 }  // namespace
@@ -84,27 +111,27 @@ std::vector<Token> PromptTokens::all() const {
 
 PromptTokens tokenize_prompt(const model::Model& model, const PromptText& text) {
   check_texts(text);
-  const std::string document = without_final_newlines(text.document.value_or(""));
-  const std::string question = text.question.value_or("");
-  const model::Vocabulary& vocabulary = model.vocabulary();
   const model::RenderedTurn turn = render(model, text);
-  PromptTokens tokens;
-  if (vocabulary.adds_bos()) {
-    tokens.before.push_back(vocabulary.bos());
+  PromptTokens tokens = open_turn(
+      model, text, turn, text.document ? without_final_newlines(*text.document) : *text.question);
+  if (text.document && text.question) {
+    tokens.question = question_tokens(model, *text.question);
   }
-  append(tokens.before, vocabulary.tokenize(turn.before, SpecialText::kParse));
-  const TextStart start = start_after(vocabulary, tokens.before);
-  if (document.empty()) {
-    tokens.document = vocabulary.tokenize(question, SpecialText::kPlain, start);
-  } else {
-    tokens.document = vocabulary.tokenize(document, SpecialText::kPlain, start);
-    if (!question.empty()) {
-      tokens.question =
-          vocabulary.tokenize("\n\n" + question, SpecialText::kPlain, TextStart::kContinues);
-    }
-  }
-  tokens.after = vocabulary.tokenize(turn.after, SpecialText::kParse, TextStart::kContinues);
+  tokens.after = after_tokens(model, turn);
   return tokens;
+}
+
+PromptTokens tokenize_document(const model::Model& model, const PromptText& text) {
+  const std::string document = text.document.value_or("");
+  check_text(document, kDocumentName);
+  return open_turn(model, text, render(model, text), without_final_newlines(document));
+}
+
+PromptTokens tokenize_question(const model::Model& model, const PromptText& text) {
+  const std::string question = text.question.value_or("");
+  check_text(question, kQuestionName);
+  return {.question = question_tokens(model, question),
+          .after = after_tokens(model, render(model, text))};
 }
 
 }  // namespace winnow::engine

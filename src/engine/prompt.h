@@ -12,10 +12,12 @@ namespace winnow::engine {
 // The turn is document, blank line, question, inside a chat template. The pieces are tokenised apart, so that a
 // document's tokens do not depend on the question (docs/decisions/prompt-pieces.md).
 struct PromptText {
-  std::optional<std::string> document;
-  std::optional<std::string> question;
+  std::optional<std::string> document = {};
+  std::optional<std::string> question = {};
   bool has_chat_template = true;
-  std::string chat_template;  // a name or a template's text; empty: the one in the model file
+  std::string chat_template = {};  // a name or a template's text; empty: the one in the model file
+  // Nothing stands before it. A later turn ends the answer before it, and has no beginning-of-text token.
+  bool is_first = true;
 };
 
 struct PromptTokens {
@@ -38,5 +40,9 @@ struct PromptTokens {
 // Throws invalid_argument when neither text is there or one that is there is blank, bad_data for text that is not
 // UTF-8, unsupported for a template libllama does not know.
 PromptTokens tokenize_prompt(const model::Model& model, const PromptText& text);
+
+// The same turn in two: up to the question, and from it on. Each looks at its own text only, and throws the same.
+PromptTokens tokenize_document(const model::Model& model, const PromptText& text);
+PromptTokens tokenize_question(const model::Model& model, const PromptText& text);
 
 }  // namespace winnow::engine

@@ -299,4 +299,46 @@ Generation Session::generate(const GenerateOptions& options, const GenerateCallb
   return result;
 }
 
+std::unique_ptr<Session> Session::fork(const std::optional<policy::Policy>& policy) const {
+  SessionOptions options = options_;
+  options.n_ctx = n_ctx_;
+  auto copy = std::make_unique<Session>(model_, policy ? *policy : this->policy(), options);
+  if (!sequence_) {
+    return copy;
+  }
+  ForkOptions fork_options;
+  if (policy) {
+    fork_options.policy = copy->policy_;
+    const Held read = held();
+    fork_options.policy->resolve(budget_context(read.n_document, read.n_prompt, copy->shape_));
+  }
+  kernels::ParallelFor parallel(options.engine.n_threads);
+  copy->sequence_.emplace(engine::fork(*sequence_, std::move(fork_options), parallel));
+  copy->shape_ = copy->sequence_->cache.shape();
+  copy->prompts_ = prompts_;
+  copy->logits_ = logits_;
+  copy->pending_ = pending_;
+  return copy;
+}
+
+void Session::trim(int n_positions) {
+  if (!sequence_) {
+    reserve(n_ctx_);
+  }
+  const int n_fed = sequence_->positions_fed;
+  engine::trim(*sequence_, n_positions);
+  pending_.reset();
+  if (n_positions < n_fed) {
+    logits_.clear();
+  }
+  std::erase_if(prompts_, [&](const ReadPrompt& prompt) { return prompt.begin >= n_positions; });
+  if (!prompts_.empty()) {
+    ReadPrompt& last = prompts_.back();
+    last.document_begin = std::min(last.document_begin, n_positions);
+    last.document_end = std::min(last.document_end, n_positions);
+    last.end = std::min(last.end, n_positions);
+  }
+  resolve_budget(held());
+}
+
 }  // namespace winnow::engine

@@ -10,8 +10,8 @@
 namespace winnow::model {
 namespace {
 
-// Stands for the user's text: no spaces, which templates trim, and nothing that one would change.
-constexpr std::string_view kMarker = "WINNOW-USER-TEXT";
+// Stands for a message's text: no spaces, which templates trim, and nothing that one would change.
+constexpr std::string_view kMarker = "WINNOW-MESSAGE-TEXT";
 
 std::string known_templates() {
   std::vector<const char*> names(
@@ -24,13 +24,11 @@ std::string known_templates() {
   return list;
 }
 
-}  // namespace
-
-RenderedTurn render_user_turn(const std::string& chat_template) {
-  const std::string content(kMarker);
-  const llama_chat_message message = {.role = "user", .content = content.c_str()};
+// The messages as the template renders them; empty when libllama does not know it.
+std::string render(const std::string& chat_template,
+                   const std::vector<llama_chat_message>& messages) {
   const auto apply = [&](std::string& rendered) {
-    return llama_chat_apply_template(chat_template.c_str(), &message, 1,
+    return llama_chat_apply_template(chat_template.c_str(), messages.data(), messages.size(),
                                      /*add_ass=*/true, rendered.data(),
                                      static_cast<int32_t>(rendered.size()));
   };
@@ -40,8 +38,37 @@ RenderedTurn render_user_turn(const std::string& chat_template) {
     rendered.resize(static_cast<size_t>(n_bytes));
     apply(rendered);
   }
-  const size_t marker = rendered.find(kMarker);
-  if (marker == std::string::npos) {
+  return rendered;
+}
+
+// What the template puts around the texts of the messages: [n_messages + 1]; empty when some text is not to be found.
+std::vector<std::string> render_around(const std::string& chat_template,
+                                       const std::vector<const char*>& roles) {
+  std::vector<llama_chat_message> messages;
+  for (const char* const role : roles) {
+    messages.push_back({.role = role, .content = kMarker.data()});
+  }
+  const std::string rendered = render(chat_template, messages);
+  std::vector<std::string> around;
+  size_t begin = 0;
+  for (size_t i = 0; i < roles.size(); ++i) {
+    const size_t marker = rendered.find(kMarker, begin);
+    if (marker == std::string::npos) {
+      return {};
+    }
+    around.push_back(rendered.substr(begin, marker - begin));
+    begin = marker + kMarker.size();
+  }
+  around.push_back(rendered.substr(begin));
+  return around;
+}
+
+}  // namespace
+
+RenderedTurn render_user_turn(const std::string& chat_template) {
+  const std::vector<std::string> first = render_around(chat_template, {"user"});
+  const std::vector<std::string> next = render_around(chat_template, {"user", "assistant", "user"});
+  if (first.empty() || next.empty()) {
     throw Error(ErrorCode::kUnsupported,
                 (chat_template.empty() ? "there is no chat template"
                                        : "the chat template " + quoted(chat_template) +
@@ -49,7 +76,7 @@ RenderedTurn render_user_turn(const std::string& chat_template) {
                     std::string("; name one with --chat-template NAME (") + known_templates() +
                     ") or send the text as it is with --no-chat");
   }
-  return {.before = rendered.substr(0, marker), .after = rendered.substr(marker + kMarker.size())};
+  return {.before = first[0], .after = first[1], .before_next = next[2]};
 }
 
 }  // namespace winnow::model

@@ -1,4 +1,4 @@
-// One user turn, rendered by a chat template: what stands before and after the user's text.
+// A user's turn, rendered by a chat template: what stands before and after the user's text.
 #pragma once
 
 #include <string>
@@ -7,8 +7,9 @@
 namespace winnow::model {
 
 struct RenderedTurn {
-  std::string before;  // up to the user's text; special tokens in it are meant
-  std::string after;   // from the end of the user's text to the start of the answer
+  std::string before;       // up to the first turn's text; special tokens in it are meant
+  std::string after;        // from the end of the user's text to the start of the answer
+  std::string before_next;  // from the end of an answer to the text of the turn after it
 };
 
 // `chat_template` is a template's text (as stored in a GGUF file) or a name libllama knows ("chatml", "llama3", …).

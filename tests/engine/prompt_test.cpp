@@ -48,5 +48,33 @@ TEST(Prompt, StartsAnewAfterASpecialToken) {
   EXPECT_EQ(text_of(model, tokens.document), " the world");
 }
 
+TEST(Prompt, InTwoIsWhatItIsInOne) {
+  const Model model(test::write_tiny_model({.sentencepiece = true}), {});
+  for (const bool is_first : {true, false}) {
+    const engine::PromptText text{.document = "the world\n",
+                                  .question = "in",
+                                  .chat_template = "vicuna",
+                                  .is_first = is_first};
+    const PromptTokens whole = engine::tokenize_prompt(model, text);
+    const PromptTokens first = engine::tokenize_document(model, text);
+    const PromptTokens second = engine::tokenize_question(model, text);
+    EXPECT_EQ(first.all(), whole.up_to_question().all());
+    EXPECT_EQ(second.all(), whole.from_question().all());
+  }
+}
+
+TEST(Prompt, ALaterTurnEndsTheAnswerBeforeIt) {
+  const Model model(test::write_tiny_model({.sentencepiece = true}), {});
+  const engine::PromptText turn{
+      .question = "the world", .chat_template = "vicuna", .is_first = false};
+  const PromptTokens tokens = engine::tokenize_prompt(model, turn);
+  EXPECT_TRUE(model.vocabulary().ends_generation(tokens.before.front()));
+  // After a special token the vocabulary puts a space of its own.
+  EXPECT_EQ(text_of(model, tokens.all()), " \nUSER: the world\nASSISTANT:");
+  const engine::PromptText text{
+      .question = "the world", .has_chat_template = false, .is_first = false};
+  EXPECT_EQ(text_of(model, engine::tokenize_prompt(model, text).all()), "the world");
+}
+
 }  // namespace
 }  // namespace winnow

@@ -170,5 +170,72 @@ TEST_F(SessionTest, ACancelledPromptLeavesNothingToGenerateFrom) {
             std::string::npos);
 }
 
+TEST_F(SessionTest, AForkGoesOnAsTheSessionWould) {
+  for (const char* policy : {"full", "knorm:budget=20%"}) {
+    Session session = this->session(policy);
+    session.read(document(100), {});
+    generate(session, 3);
+    const auto fork = session.fork();
+    const PromptTokens next = document(50, 2);
+    const auto logits = session.read(next, {});
+    EXPECT_TRUE(test::same_bits(fork->read(next, {}), logits));
+    EXPECT_EQ(fork->policy().budget_rows(), session.policy().budget_rows());
+    EXPECT_EQ(generate(*fork, 5).text, generate(session, 5).text);
+  }
+}
+
+TEST_F(SessionTest, AForkUnderAnotherPolicyIsCutToItAtOnce) {
+  Session full = session("full");
+  Session cut = session("knorm:budget=20%");
+  full.read(document(100), {});
+  cut.read(document(100), {});
+  const auto fork = full.fork(Policy::parse("knorm:budget=20%"));
+  EXPECT_EQ(test::kept_positions(fork->sequence()->cache),
+            test::kept_positions(cut.sequence()->cache));
+  EXPECT_EQ(generate(*fork, 20).text, generate(cut, 20).text);
+  EXPECT_EQ(full.sequence()->cache.rows_evicted(), 0);
+}
+
+TEST_F(SessionTest, ATrimmedSessionReadsAsBefore) {
+  Session session = this->session("full");
+  session.read(document(100), {});
+  const std::string text = generate(session, 10).text;
+  session.trim(100);
+  EXPECT_NE(error_of(ErrorCode::kInvalidArgument, [&] { generate(session, 1); })
+                .find("a prompt has to be read first"),
+            std::string::npos);
+  session.trim(40);
+  PromptTokens rest;
+  const std::vector<model::Token> all = document(100).document;
+  rest.document.assign(all.begin() + 40, all.end());
+  session.read(rest, {});
+  EXPECT_EQ(generate(session, 10).text, text);
+}
+
+TEST_F(SessionTest, ATrimForgetsTheDocumentsItTakesBack) {
+  Session session = this->session("knorm:budget=50%");
+  session.read(document(5), {});  // six rows at least, so all stay
+  session.read(document(200, 2), {});
+  EXPECT_EQ(session.policy().budget_rows(), 103);
+  session.trim(0);
+  session.read(document(40), {});
+  EXPECT_EQ(session.policy().budget_rows(), 20);
+}
+
+TEST_F(SessionTest, ACancelledPromptCanBeTakenBack) {
+  Session session = this->session("full");
+  session.read(document(100), {});
+  const std::string text =
+      session.fork()
+          ->generate({.n_predict = 5, .ignore_eos = true, .sampling = {.temperature = 0}}, {})
+          .text;
+  std::atomic<bool> cancel{false};
+  error_of(ErrorCode::kCancelled, [&] {
+    session.read(document(200, 2), {.progress = [&](double) { cancel = true; }, .cancel = &cancel});
+  });
+  session.trim(100);
+  EXPECT_EQ(generate(session, 5).text, text);
+}
+
 }  // namespace
 }  // namespace winnow

@@ -172,6 +172,7 @@ TEST(LongestWord, CountsCharactersWithSpacesOnOneSide) {
 
 TEST(ChatTemplate, RendersOneUserTurn) {
   const RenderedTurn named = render_user_turn("chatml");
+  EXPECT_EQ(named.before_next, "<|im_end|>\n<|im_start|>user\n");
   EXPECT_EQ(named.before, "<|im_start|>user\n");
   EXPECT_EQ(named.after, "<|im_end|>\n<|im_start|>assistant\n");
   const RenderedTurn stored = render_user_turn(TinyVocabulary({})->chat_template());
