@@ -1,6 +1,8 @@
-# Finds what winnow stands on. ggml and libllama come from CMAKE_PREFIX_PATH or, failing that, from the
-# folder that scripts/setup fills. Nothing is downloaded here.
-set(WINNOW_GGML_MINIMUM 0.25.3)
+# Finds what winnow's libraries stand on; part of the installed package too. ggml and libllama come from CMAKE_PREFIX_PATH
+# or, failing that, from the folder that scripts/setup fills. Nothing is downloaded here. What is wrong, if anything, is
+# said in winnow_problem.
+set(winnow_ggml_minimum 0.25.3)
+set(winnow_problem "")
 if("$ENV{WINNOW_HOME}" STREQUAL "")
   set(winnow_home $ENV{HOME}/.cache/winnow)
 else()
@@ -16,16 +18,17 @@ winnow_find_llama()
 if(NOT ggml_FOUND OR NOT llama_FOUND)
   winnow_find_llama(PATHS ${winnow_home}/deps/llama-cpp-python-0.3.36 NO_DEFAULT_PATH)
 endif()
-if(NOT ggml_FOUND OR NOT llama_FOUND)
-  message(FATAL_ERROR "ggml and libllama were not found. Run scripts/setup, or point CMAKE_PREFIX_PATH "
-    "to an installation of llama.cpp with ggml ${WINNOW_GGML_MINIMUM} or newer.")
-endif()
-if(ggml_VERSION VERSION_LESS WINNOW_GGML_MINIMUM)
-  message(FATAL_ERROR "ggml ${ggml_VERSION} in ${ggml_DIR} is too old: ${WINNOW_GGML_MINIMUM} or newer is needed.")
-endif()
-message(STATUS "ggml ${ggml_VERSION}: ${ggml_DIR}")
+find_package(Threads QUIET)
+find_package(hwy CONFIG QUIET)
 
-find_package(Threads REQUIRED)
-find_package(nlohmann_json 3.11 REQUIRED)
-find_package(CLI11 REQUIRED)
-find_package(hwy CONFIG REQUIRED)
+if(NOT ggml_FOUND OR NOT llama_FOUND)
+  set(winnow_problem "ggml and libllama were not found. Run scripts/setup, or point CMAKE_PREFIX_PATH to an \
+installation of llama.cpp with ggml ${winnow_ggml_minimum} or newer.")
+elseif(ggml_VERSION VERSION_LESS winnow_ggml_minimum)
+  set(winnow_problem
+    "ggml ${ggml_VERSION} in ${ggml_DIR} is too old: ${winnow_ggml_minimum} or newer is needed.")
+elseif(NOT Threads_FOUND)
+  set(winnow_problem "No thread library was found.")
+elseif(NOT hwy_FOUND)
+  set(winnow_problem "Highway was not found (Debian: libhwy-dev).")
+endif()

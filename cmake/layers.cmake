@@ -28,17 +28,24 @@ if(WINNOW_SANITIZE STREQUAL "thread")
   target_sources(winnow_program INTERFACE $<TARGET_OBJECTS:winnow_openmp_order>)
 endif()
 
-# winnow_layer(NAME [DEPENDS layers...] [LIBRARIES targets...]): src/NAME/**.cpp as the library winnow_NAME.
+# winnow_layer(NAME [DEPENDS layers...] [HIDES layers...] [LIBRARIES targets...]): src/NAME/**.cpp as the library
+# winnow_NAME, which is installed as winnow::NAME. What it hides is linked, but its users see no headers of it.
 function(winnow_layer name)
-  cmake_parse_arguments(arg "" "" "DEPENDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(arg "" "" "DEPENDS;HIDES;LIBRARIES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp)
   add_library(winnow_${name} STATIC ${sources})
-  target_include_directories(winnow_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
-  target_link_libraries(winnow_${name} PRIVATE winnow_flags
-    PUBLIC nlohmann_json::nlohmann_json Threads::Threads ${arg_LIBRARIES})
+  target_include_directories(winnow_${name} PUBLIC
+    $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src> $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include>)
+  target_link_libraries(winnow_${name} PRIVATE $<BUILD_INTERFACE:winnow_flags>
+    PUBLIC Threads::Threads ${arg_LIBRARIES})
   foreach(layer IN LISTS arg_DEPENDS)
     target_link_libraries(winnow_${name} PUBLIC winnow_${layer})
   endforeach()
+  foreach(layer IN LISTS arg_HIDES)
+    target_link_libraries(winnow_${name} PRIVATE winnow_${layer})
+  endforeach()
+  set_target_properties(winnow_${name} PROPERTIES EXPORT_NAME ${name})
+  set_property(GLOBAL APPEND PROPERTY WINNOW_LAYERS winnow_${name})
 endfunction()
 
 # The kernels are compiled once per instruction set by Highway; the oldest one has fused multiply-add,

@@ -3,11 +3,10 @@
 
 #include <string>
 
+#include "winnow/log.h"
+
 namespace winnow {
 
-enum class LogLevel { kQuiet, kWarning, kInfo };
-
-void set_log_level(LogLevel level);
 void log_warning(const std::string& message);
 void log_info(const std::string& message);
 

@@ -1,5 +1,6 @@
 #include "base/threads.h"
 
+#include <algorithm>
 #include <latch>
 #include <string>
 #include <system_error>
@@ -9,6 +10,16 @@
 #include "base/error.h"
 
 namespace winnow {
+
+int resolve_threads(int n_threads) {
+  if (n_threads != -1 && (n_threads < 1 || n_threads > kMaxThreads)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                std::to_string(n_threads) + " threads; allowed are 1 to " +
+                    std::to_string(kMaxThreads) + ", or -1 for as many as the machine reports");
+  }
+  const auto reported = static_cast<int>(std::thread::hardware_concurrency());
+  return n_threads == -1 ? std::clamp(reported, 1, kMaxThreads) : n_threads;
+}
 
 void check_threads_start(int n_threads) {
   std::latch all_started(1);

@@ -9,13 +9,13 @@
 #include <filesystem>
 #include <memory>
 #include <string_view>
-#include <thread>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "base/npy.h"
 #include "base/text.h"
+#include "base/threads.h"
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/run_flags.h"
@@ -42,11 +42,6 @@ void on_lost_file(int /*signal*/) {
       "winnow: error: the model's file was cut off or cannot be read any more\n";
   [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
   ::_exit(exit_status(ErrorCode::kIo));
-}
-
-int resolve_threads(int n_threads) {
-  return n_threads > 0 ? n_threads
-                       : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 policy::Policy choose_policy(const RunFlags& flags) {

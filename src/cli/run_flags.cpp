@@ -2,12 +2,11 @@
 
 #include <CLI/CLI.hpp>
 
+#include "base/threads.h"
 #include "cli/rope_flags.h"
 
 namespace winnow::cli {
 namespace {
-
-constexpr int kMaxThreads = 512;  // ggml's own limit, GGML_MAX_N_THREADS
 
 // An empty value is a shell variable that was not set, and not the same as no flag.
 std::string refuse_empty(const std::string& text) {

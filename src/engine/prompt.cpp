@@ -71,18 +71,18 @@ TextStart start_after(const model::Vocabulary& vocabulary, const std::vector<Tok
 }
 
 // The beginning of a turn, up to the end of its first text.
-PromptTokens open_turn(const model::Model& model, const PromptText& text,
-                       const model::RenderedTurn& turn, const std::string& first) {
+PromptTokens open_turn(const model::Model& model, bool is_first, const model::RenderedTurn& turn,
+                       std::string_view text) {
   const model::Vocabulary& vocabulary = model.vocabulary();
-  const TextStart start = text.is_first ? TextStart::kNew : TextStart::kContinues;
+  const TextStart start = is_first ? TextStart::kNew : TextStart::kContinues;
   PromptTokens tokens;
-  if (text.is_first && vocabulary.adds_bos()) {
+  if (is_first && vocabulary.adds_bos()) {
     tokens.before.push_back(vocabulary.bos());
   }
-  append(tokens.before, vocabulary.tokenize(text.is_first ? turn.before : turn.before_next,
+  append(tokens.before, vocabulary.tokenize(is_first ? turn.before : turn.before_next,
                                             SpecialText::kParse, start));
   tokens.document =
-      vocabulary.tokenize(first, SpecialText::kPlain,
+      vocabulary.tokenize(text, SpecialText::kPlain,
                           tokens.before.empty() ? start : start_after(vocabulary, tokens.before));
   return tokens;
 }
@@ -112,8 +112,9 @@ std::vector<Token> PromptTokens::all() const {
 PromptTokens tokenize_prompt(const model::Model& model, const PromptText& text) {
   check_texts(text);
   const model::RenderedTurn turn = render(model, text);
-  PromptTokens tokens = open_turn(
-      model, text, turn, text.document ? without_final_newlines(*text.document) : *text.question);
+  PromptTokens tokens =
+      open_turn(model, text.is_first, turn,
+                text.document ? without_final_newlines(*text.document) : *text.question);
   if (text.document && text.question) {
     tokens.question = question_tokens(model, *text.question);
   }
@@ -124,7 +125,7 @@ PromptTokens tokenize_prompt(const model::Model& model, const PromptText& text) 
 PromptTokens tokenize_document(const model::Model& model, const PromptText& text) {
   const std::string document = text.document.value_or("");
   check_text(document, kDocumentName);
-  return open_turn(model, text, render(model, text), without_final_newlines(document));
+  return open_turn(model, text.is_first, render(model, text), without_final_newlines(document));
 }
 
 PromptTokens tokenize_question(const model::Model& model, const PromptText& text) {
@@ -132,6 +133,13 @@ PromptTokens tokenize_question(const model::Model& model, const PromptText& text
   check_text(question, kQuestionName);
   return {.question = question_tokens(model, question),
           .after = after_tokens(model, render(model, text))};
+}
+
+PromptTokens tokenize_text(const model::Model& model, std::string_view text, bool is_first) {
+  if (text.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "the text is empty");
+  }
+  return open_turn(model, is_first, {}, text);
 }
 
 }  // namespace winnow::engine

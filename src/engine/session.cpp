@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <climits>
 #include <string>
 
 #include "base/error.h"
@@ -48,6 +49,19 @@ int choose_context(const model::Model& model, const SessionOptions& options) {
 EngineOptions with_context(EngineOptions options, int n_ctx) {
   options.n_ctx = n_ctx;
   return options;
+}
+
+// The rows that a copy under `policy` holds.
+size_t forked_bytes(const cache::Cache& cache, const policy::Policy& policy) {
+  const cache::CacheShape& shape = cache.shape();
+  size_t rows = 0;
+  for (int layer = 0; layer < shape.n_layers; ++layer) {
+    const int most = shape.swa_window(layer) > 0 ? INT_MAX : policy.budget_rows();
+    for (int kv_head = 0; kv_head < shape.n_kv_heads; ++kv_head) {
+      rows += static_cast<size_t>(std::min(cache.n_cached(layer, kv_head), most));
+    }
+  }
+  return rows * shape.row_bytes();
 }
 
 bool is_set(const std::atomic<bool>* flag) {
@@ -306,11 +320,19 @@ std::unique_ptr<Session> Session::fork(const std::optional<policy::Policy>& poli
   if (!sequence_) {
     return copy;
   }
+  if (!sequence_->policy.is_resolved()) {  // nothing was read
+    copy->reserve(shape_.max_rows);
+    return copy;
+  }
+  if (policy) {
+    const Held read = held();
+    copy->policy_.resolve(budget_context(read.n_document, read.n_prompt, copy->shape_));
+  }
+  check_fits({.kv_peak_bytes = forked_bytes(sequence_->cache, copy->policy_)},
+             shape_.reserved_bytes(), options.engine.n_threads);
   ForkOptions fork_options;
   if (policy) {
-    fork_options.policy = copy->policy_;
-    const Held read = held();
-    fork_options.policy->resolve(budget_context(read.n_document, read.n_prompt, copy->shape_));
+    fork_options.policy = std::move(copy->policy_);
   }
   kernels::ParallelFor parallel(options.engine.n_threads);
   copy->sequence_.emplace(engine::fork(*sequence_, std::move(fork_options), parallel));
