@@ -83,6 +83,7 @@ class Engine {
   };
   Footprint footprint(const Workload& work);
   Footprint peak_footprint() const { return peak_; }
+  int n_graphs_built() const { return graphs_.n_built(); }  // a shape in use is built once
 
  private:
   void feed_chunk_major(PromptFeed& prompt);

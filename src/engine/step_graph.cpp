@@ -34,6 +34,7 @@ StepGraph& StepGraphs::get(const GraphShape& shape) {
   }
   const size_t bytes_before = buffer_bytes();
   StepGraph graph = build(shape);
+  ++n_built_;
   if (!ggml_gallocr_alloc_graph(allocator_.get(), graph.graph)) {
     graphs_.clear();
     kept_bytes_ = 0;

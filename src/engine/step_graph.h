@@ -48,6 +48,7 @@ class StepGraphs {
   // Bytes the buffer of such a graph takes, without allocating it.
   size_t measure(const GraphShape& shape);
   size_t buffer_bytes() const;
+  int n_built() const { return n_built_; }  // by get: shapes that were new, or not kept
 
  private:
   StepGraph build(const GraphShape& shape);
@@ -59,6 +60,7 @@ class StepGraphs {
   ggml_gallocr_ptr allocator_;
   std::map<GraphShape, StepGraph> graphs_;
   size_t kept_bytes_ = 0;  // their descriptions
+  int n_built_ = 0;
 };
 
 }  // namespace winnow::engine
