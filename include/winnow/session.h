@@ -95,7 +95,8 @@ struct Statistics {
 // with n_threads threads of its own.
 //
 // A feed that throws cancelled, or whose callback throws, leaves layers that disagree: the session refuses all but trim()
-// to a length before it, statistics(), and destruction. Any other error changes nothing.
+// to a length before it, statistics(), and destruction. Any other error changes nothing. A session that was moved from may be
+// destroyed or assigned to, and no more.
 class Session {
  public:
   // Reserves address space for n_ctx rows in every head; memory is taken by rows as they come and given back as they go.
@@ -119,7 +120,7 @@ class Session {
   // document is cut before the question is read. Throws unsupported for a template libllama does not know, bad_data.
   void feed_turn(const Turn& turn, const FeedOptions& options = {});
   // The same in two: the turn's document, which is cut to the budget, and later the question and the turn's end.
-  // Together with fork(), one document answers many questions.
+  // Together with fork(), one document answers many questions. A question with nothing before it is refused.
   void feed_document(const std::string& document, const FeedOptions& options = {});
   void feed_question(const std::string& question, const FeedOptions& options = {});
 

@@ -128,6 +128,12 @@ void Session::feed_document(const std::string& document, const FeedOptions& opti
 }
 
 void Session::feed_question(const std::string& question, const FeedOptions& options) {
+  if (impl_->sequence().positions_fed == 0) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "a question goes on from a document, and nothing was fed; feed_turn takes a question "
+        "alone");
+  }
   const Turn turn{.question = question};
   impl_->feed(engine::tokenize_question(*impl_->model, impl_->prompt_text(turn)), options);
 }

@@ -45,6 +45,7 @@ std::string render(const std::string& chat_template,
 std::vector<std::string> render_around(const std::string& chat_template,
                                        const std::vector<const char*>& roles) {
   std::vector<llama_chat_message> messages;
+  messages.reserve(roles.size());
   for (const char* const role : roles) {
     messages.push_back({.role = role, .content = kMarker.data()});
   }

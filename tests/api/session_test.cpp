@@ -383,12 +383,15 @@ TEST_F(PublicSession, RefusesWhatCannotBeFed) {
   refuse(ErrorCode::kInvalidArgument, {"empty"}, [&] { session.feed_tokens({}); });
   refuse(ErrorCode::kInvalidArgument, {"no prompt"}, [&] { session.feed_turn({}); });
   refuse(ErrorCode::kInvalidArgument, {"document", "empty"}, [&] { session.feed_document(" "); });
-  refuse(ErrorCode::kInvalidArgument, {"empty"}, [&] { session.feed_question("\n"); });
+  refuse(ErrorCode::kInvalidArgument, {"nothing was fed"}, [&] { session.feed_question("Why?"); });
   refuse(ErrorCode::kBadData, {"UTF-8"}, [&] { session.feed_text("a\xff"); });
   refuse(ErrorCode::kBadData, {"UTF-8"}, [&] { session.feed_document("a\xff"); });
   refuse(ErrorCode::kInvalidArgument, {"not in the vocabulary"}, [&] {
     session.feed_tokens(std::vector<Token>{1, 1 << 30});
   });
+  Session read = this->session("full");
+  read.feed_document(kText);
+  expect_refused(ErrorCode::kInvalidArgument, {"empty"}, [&] { read.feed_question("\n"); });
   expect_refused(ErrorCode::kInvalidArgument, {"layer is 2"},
                  [&] { session.kept_positions(2, 0); });
   expect_refused(ErrorCode::kInvalidArgument, {"kv_head is -1"},
@@ -409,6 +412,7 @@ TEST_F(PublicSession, HasTheProgramsDefaults) {
   EXPECT_EQ(options.top_p, ours.sampling.top_p);
   EXPECT_EQ(options.min_p, ours.sampling.min_p);
   EXPECT_EQ(options.seed, ours.sampling.seed);
+  EXPECT_EQ(ModelOptions{}.weights, model::weight_type_name(model::ModelOptions{}.weights));
   const SessionOptions session;
   const engine::SessionOptions our_session;
   EXPECT_EQ(session.key_type, cache::row_type_name(our_session.key_type));
