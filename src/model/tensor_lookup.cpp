@@ -37,8 +37,9 @@ ggml_tensor* TensorLookup::matrix(const std::string& name, int64_t n_in, int64_t
 ggml_tensor* TensorLookup::find_matrix(const std::string& name, int64_t n_in, int64_t n_out) {
   ggml_tensor* tensor = find(name, n_in, n_out);
   if (tensor != nullptr && !is_matrix_type(tensor->type)) {
-    file_.throw_unsupported(where(name) + "is of type '" + ggml_type_name(tensor->type) +
-                            "', which cannot be multiplied with");
+    file_.throw_unsupported(
+        where(name) + "is of type '" + ggml_type_name(tensor->type) +
+        "' (supported: f32, f16, bf16 and quantised types that ggml multiplies)");
   }
   return tensor;
 }
@@ -51,7 +52,7 @@ ggml_tensor* TensorLookup::find_vector(const std::string& name, int64_t n) {
   ggml_tensor* tensor = find(name, n, 1);
   if (tensor != nullptr && tensor->type != GGML_TYPE_F32) {
     file_.throw_unsupported(where(name) + "is of type '" + ggml_type_name(tensor->type) +
-                            "' (supported: 'f32')");
+                            "' (supported: f32)");
   }
   return tensor;
 }

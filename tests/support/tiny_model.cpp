@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <random>
 #include <stdexcept>
@@ -112,14 +113,27 @@ class TensorWriter {
 
   void add(const std::string& name, ggml_type type, int n_in, int n_out,
            const std::vector<float>& values) {
-    const size_t n_bytes = ggml_row_size(type, n_in) * static_cast<size_t>(n_out);
+    const TensorPlan sound{
+        name, type, n_out == 1 ? std::vector<int64_t>{n_in} : std::vector<int64_t>{n_in, n_out}};
+    TensorPlan plan = sound;
+    if (options_.edit_tensor && !options_.edit_tensor(plan)) {
+      return;
+    }
+    size_t n_bytes = ggml_row_size(plan.type, plan.ne[0]);
+    for (size_t d = 1; d < plan.ne.size(); ++d) {
+      n_bytes *= static_cast<size_t>(plan.ne[d]);
+    }
     ggml_context_ptr ctx(ggml_init({.mem_size = n_bytes + 2 * ggml_tensor_overhead() + 256,
                                     .mem_buffer = nullptr,
                                     .no_alloc = false}));
-    ggml_tensor* tensor = n_out == 1 ? ggml_new_tensor_1d(ctx.get(), type, n_in)
-                                     : ggml_new_tensor_2d(ctx.get(), type, n_in, n_out);
-    ggml_set_name(tensor, name.c_str());
-    ggml_quantize_chunk(type, values.data(), tensor->data, 0, n_out, n_in, nullptr);
+    ggml_tensor* tensor =
+        ggml_new_tensor(ctx.get(), plan.type, static_cast<int>(plan.ne.size()), plan.ne.data());
+    ggml_set_name(tensor, plan.name.c_str());
+    if (plan.type == sound.type && plan.ne == sound.ne) {
+      ggml_quantize_chunk(type, values.data(), tensor->data, 0, n_out, n_in, nullptr);
+    } else {
+      std::memset(tensor->data, 0, n_bytes);
+    }
     gguf_add_tensor(gguf_, tensor);
     contexts_.push_back(std::move(ctx));
   }

@@ -4,12 +4,20 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "ggml.h"
 
 struct gguf_context;
 
 namespace winnow::test {
+
+// A tensor about to be written.
+struct TensorPlan {
+  std::string name;
+  ggml_type type;
+  std::vector<int64_t> ne;
+};
 
 struct TinyModelOptions {
   std::string architecture = "llama";
@@ -39,8 +47,10 @@ struct TinyModelOptions {
   std::string pre_tokenizer = "gpt-2";
   bool sentencepiece = false;  // a "llama" vocabulary instead of byte-level BPE
   uint64_t seed = 1;
-  // Changes keys right before the file is written, to make files that must be refused.
+  // These make files that must be refused. One changes keys right before the file is written; the other changes a tensor,
+  // whose values are then zeros, or leaves it out by returning false.
   std::function<void(gguf_context*)> edit = {};
+  std::function<bool(TensorPlan&)> edit_tensor = {};
 };
 
 // Returns the path of the file, in a temporary folder that is removed when the process ends. The same
