@@ -81,7 +81,7 @@ struct Statistics {
   std::size_t bytes_now = 0;
   std::size_t bytes_peak = 0;          // most at the end of any step, before it was cut
   std::size_t bytes_full = 0;          // what all positions fed would take
-  std::size_t bytes_committed = 0;     // the memory pages that the rows lie on
+  std::size_t bytes_committed = 0;     // the memory pages that rows, and a few evicted ones, lie on
   std::size_t compute_bytes = 0;       // at the peak: compute buffer, scratch, residual stream
   std::int64_t rows_evicted = 0;       // of all layers and heads
   std::int64_t n_evictions = 0;        // occasions: a prompt, a chunk of it, a generated token

@@ -213,8 +213,7 @@ std::vector<int> Session::kept_positions(int layer, int kv_head) const {
   const cache::Cache& cache = impl_->sequence().cache;
   check_range(layer, "layer", 0, cache.shape().n_layers - 1);
   check_range(kv_head, "kv_head", 0, cache.shape().n_kv_heads - 1);
-  const cache::HeadRows rows = cache.rows(layer, kv_head);
-  return {rows.positions, rows.positions + rows.n};
+  return cache.positions(layer, kv_head);
 }
 
 }  // namespace winnow

@@ -21,11 +21,18 @@ size_t score_bytes(const CacheShape& shape) {
   return shape.stores_scores ? sizeof(float) : 0;
 }
 
-// The size of one head's four arrays, each starting on a page of its own so that it can be given back alone.
-size_t head_stride(const CacheShape& shape) {
-  const auto rows = static_cast<size_t>(shape.max_rows);
-  return round_up_to_page(rows * key_bytes(shape)) + round_up_to_page(rows * value_bytes(shape)) +
-         round_up_to_page(rows * sizeof(int32_t)) + round_up_to_page(rows * score_bytes(shape));
+// Slots of a head's arrays.
+size_t n_reserved(const CacheShape& shape) {
+  return static_cast<size_t>(shape.max_rows) + Cache::kMaxEvictedSlots;
+}
+
+// The size of the four arrays of a head with so many slots, each starting on a page of its own so that it can be given
+// back alone.
+size_t paged_bytes(const CacheShape& shape, size_t n_slots) {
+  return round_up_to_page(n_slots * key_bytes(shape)) +
+         round_up_to_page(n_slots * value_bytes(shape)) +
+         round_up_to_page(n_slots * sizeof(int32_t)) +
+         round_up_to_page(n_slots * score_bytes(shape));
 }
 
 // Moves rows slots[0], slots[1], … of `row_bytes` each, in order. Safe in place, since slots ascend and so never lie
@@ -83,13 +90,20 @@ size_t CacheShape::row_bytes() const {
 }
 
 size_t CacheShape::reserved_bytes() const {
-  return head_stride(*this) * static_cast<size_t>(n_layers) * static_cast<size_t>(n_kv_heads);
+  return paged_bytes(*this, n_reserved(*this)) * static_cast<size_t>(n_layers) *
+         static_cast<size_t>(n_kv_heads);
 }
 
 Cache::Cache(const CacheShape& shape)
     : shape_(shape),
       storage_(shape.reserved_bytes()),
-      heads_(static_cast<size_t>(shape.n_layers) * static_cast<size_t>(shape.n_kv_heads)) {}
+      heads_(static_cast<size_t>(shape.n_layers) * static_cast<size_t>(shape.n_kv_heads)) {
+  const size_t n_slots = n_reserved(shape);
+  first_.values = round_up_to_page(n_slots * key_bytes(shape));
+  first_.positions = first_.values + round_up_to_page(n_slots * value_bytes(shape));
+  first_.scores = first_.positions + round_up_to_page(n_slots * sizeof(int32_t));
+  first_.end = paged_bytes(shape, n_slots);
+}
 
 Cache::Head& Cache::head(int layer, int kv_head) {
   return heads_[static_cast<size_t>(layer) * static_cast<size_t>(shape_.n_kv_heads) +
@@ -102,16 +116,14 @@ const Cache::Head& Cache::head(int layer, int kv_head) const {
 }
 
 Cache::Ranges Cache::ranges(int layer, int kv_head) const {
-  const auto rows = static_cast<size_t>(shape_.max_rows);
-  const size_t index = static_cast<size_t>(layer) * static_cast<size_t>(shape_.n_kv_heads) +
-                       static_cast<size_t>(kv_head);
-  Ranges range{};
-  range.keys = index * head_stride(shape_);
-  range.values = range.keys + round_up_to_page(rows * key_bytes(shape_));
-  range.positions = range.values + round_up_to_page(rows * value_bytes(shape_));
-  range.scores = range.positions + round_up_to_page(rows * sizeof(int32_t));
-  range.end = range.scores + round_up_to_page(rows * score_bytes(shape_));
-  return range;
+  const size_t start =
+      first_.end * (static_cast<size_t>(layer) * static_cast<size_t>(shape_.n_kv_heads) +
+                    static_cast<size_t>(kv_head));
+  return {.keys = start + first_.keys,
+          .values = start + first_.values,
+          .positions = start + first_.positions,
+          .scores = start + first_.scores,
+          .end = start + first_.end};
 }
 
 HeadRows Cache::rows(int layer, int kv_head) const {
@@ -124,11 +136,24 @@ HeadRows Cache::rows(int layer, int kv_head) const {
           .scores =
               shape_.stores_scores ? reinterpret_cast<const float*>(data + range.scores) : nullptr,
           .hidden = state.hidden.empty() ? nullptr : state.hidden.data(),
-          .n = state.n_cached,
+          .n = state.n_slots,
+          .n_hidden = state.n_hidden,
           .head_dim = shape_.head_dim,
           .key_type = shape_.key_type,
           .value_type = shape_.value_type,
           .has_nonfinite_values = state.counts.nonfinite_values > 0};
+}
+
+std::vector<int32_t> Cache::positions(int layer, int kv_head) const {
+  const HeadRows view = rows(layer, kv_head);
+  std::vector<int32_t> held;
+  held.reserve(static_cast<size_t>(n_cached(layer, kv_head)));
+  for (int slot = 0; slot < view.n; ++slot) {
+    if (view.hidden == nullptr || view.hidden[slot] != kEvicted) {
+      held.push_back(view.positions[slot]);
+    }
+  }
+  return held;
 }
 
 int Cache::longest() const {
@@ -144,9 +169,9 @@ int Cache::longest() const {
 Cache::Target Cache::reserve(int layer, int kv_head, int n_rows) {
   const Ranges range = ranges(layer, kv_head);
   const Head& state = head(layer, kv_head);
-  WINNOW_CHECK(n_rows >= 0 && state.n_cached + n_rows <= shape_.max_rows);
+  WINNOW_CHECK(n_rows >= 0 && state.n_cached() + n_rows <= shape_.max_rows);
   std::byte* const data = storage_.data();
-  const auto next = static_cast<size_t>(state.n_cached);
+  const auto next = static_cast<size_t>(state.n_slots);
   return {.keys = data + range.keys + next * key_bytes(shape_),
           .values = data + range.values + next * value_bytes(shape_),
           .positions = reinterpret_cast<int32_t*>(data + range.positions) + next,
@@ -156,32 +181,68 @@ Cache::Target Cache::reserve(int layer, int kv_head, int n_rows) {
 
 void Cache::commit(int layer, int kv_head, int n_rows, const AppendCounts& counts) {
   Head& state = head(layer, kv_head);
-  state.n_cached += n_rows;
-  state.n_touched = std::max(state.n_touched, state.n_cached);
+  state.n_slots += n_rows;
+  state.n_touched = std::max(state.n_touched, state.n_slots);
   state.counts.saturated += counts.saturated;
   state.counts.nonfinite_keys += counts.nonfinite_keys;
   state.counts.nonfinite_values += counts.nonfinite_values;
   if (!state.hidden.empty()) {
-    state.hidden.resize(static_cast<size_t>(state.n_cached), 0);
+    state.hidden.resize(static_cast<size_t>(state.n_slots), kVisible);
   }
 }
 
 void Cache::keep(int layer, int kv_head, std::span<const int> slots) {
-  record_evicted(head(layer, kv_head), rows(layer, kv_head), slots);
-  compact(layer, kv_head, slots);
+  Head& state = head(layer, kv_head);
+  const int n_kept = static_cast<int>(slots.size());
+  record_evicted(state, state.n_cached(), rows(layer, kv_head), slots);
+  if (state.n_slots - n_kept <= kMaxEvictedSlots) {
+    mark_evicted(state, slots);
+  } else {
+    compact(layer, kv_head, slots);
+  }
 }
 
-// Keeping `slots` of the rows `before`: one more loss that the head cannot be trimmed across.
-void Cache::record_evicted(Head& state, const HeadRows& before, std::span<const int> slots) {
+// All slots beside `slots`.
+void Cache::mark_evicted(Head& state, std::span<const int> slots) {
+  state.hidden.resize(static_cast<size_t>(state.n_slots), kVisible);
+  const auto evict = [&](int first, int last) {
+    std::fill(state.hidden.begin() + first, state.hidden.begin() + last, kEvicted);
+  };
+  int next = 0;
+  for (const int slot : slots) {
+    WINNOW_CHECK(slot >= next && slot < state.n_slots);
+    WINNOW_CHECK(state.hidden[static_cast<size_t>(slot)] != kEvicted);
+    if (slot > next) {
+      evict(next, slot);
+    }
+    next = slot + 1;
+  }
+  evict(next, state.n_slots);
+  state.n_evicted_slots = state.n_slots - static_cast<int>(slots.size());
+  count_hidden(state);
+}
+
+void Cache::count_hidden(Head& state) {
+  state.n_hidden = static_cast<int>(
+      state.hidden.size() -
+      static_cast<size_t>(std::count(state.hidden.begin(), state.hidden.end(), kVisible)));
+  if (state.n_hidden == 0) {
+    state.hidden.clear();
+  }
+}
+
+// Keeping `slots` of the n_cached rows `before`: one more loss that the head cannot be trimmed across.
+void Cache::record_evicted(Head& state, int n_cached, const HeadRows& before,
+                           std::span<const int> slots) {
   const auto n_kept = static_cast<int>(slots.size());
-  if (n_kept == before.n) {
+  if (n_kept == n_cached) {
     return;
   }
   int first = 0;  // slot that goes
   while (first < n_kept && slots[static_cast<size_t>(first)] == first) {
     ++first;
   }
-  state.n_evicted += before.n - n_kept;
+  state.n_evicted += n_cached - n_kept;
   state.trim.intact = std::min(state.trim.intact, before.positions[first]);
   state.trim.settled = std::max(state.trim.settled, before.positions[before.n - 1] + 1);
 }
@@ -191,7 +252,7 @@ void Cache::copy_kept(const Cache& source, int layer, int kv_head, std::span<con
   Head& state = head(layer, kv_head);
   const Head& original = source.head(layer, kv_head);
   const HeadRows from = source.rows(layer, kv_head);
-  WINNOW_CHECK(state.n_cached == 0 && from.head_dim == shape_.head_dim &&
+  WINNOW_CHECK(state.n_slots == 0 && from.head_dim == shape_.head_dim &&
                from.key_type == shape_.key_type && from.value_type == shape_.value_type);
   check_slots(slots, from.n);
   const auto n = static_cast<int>(slots.size());
@@ -208,11 +269,13 @@ void Cache::copy_kept(const Cache& source, int layer, int kv_head, std::span<con
   }
   state.n_evicted = original.n_evicted;
   state.trim = original.trim;
-  record_evicted(state, from, slots);
+  record_evicted(state, original.n_cached(), from, slots);
   commit(layer, kv_head, n, original.counts);
   if (from.hidden != nullptr) {
     state.hidden.resize(slots.size());
     move(from.hidden, state.hidden.data());
+    WINNOW_CHECK(std::count(state.hidden.begin(), state.hidden.end(), kEvicted) == 0);
+    count_hidden(state);
   }
 }
 
@@ -241,8 +304,8 @@ void Cache::drop_unseen(int layer, int last_pos) {
 void Cache::compact(int layer, int kv_head, std::span<const int> slots) {
   const Ranges range = ranges(layer, kv_head);
   Head& state = head(layer, kv_head);
-  check_slots(slots, state.n_cached);
-  // Decoding writes a row and evicts one, over and over: pages that are needed again at once stay.
+  check_slots(slots, state.n_slots);
+  // Decoding writes rows and evicts as many, over and over: pages that are needed again at once stay.
   constexpr int kSpareRows = 64;
   const bool gives_back = state.n_touched - static_cast<int>(slots.size()) > kSpareRows;
   std::byte* const data = storage_.data();
@@ -269,27 +332,34 @@ void Cache::compact(int layer, int kv_head, std::span<const int> slots) {
     auto* const hidden = reinterpret_cast<std::byte*>(state.hidden.data());
     move_rows(hidden, 1, slots, hidden);
     state.hidden.resize(slots.size());
+    count_hidden(state);
   }
-  state.n_cached = static_cast<int>(slots.size());
+  state.n_slots = static_cast<int>(slots.size());
+  state.n_evicted_slots =
+      static_cast<int>(std::count(state.hidden.begin(), state.hidden.end(), kEvicted));
   if (gives_back) {
-    state.n_touched = state.n_cached;
+    state.n_touched = state.n_slots;
   }
 }
 
 void Cache::hide_others(int layer, int kv_head, std::span<const int> slots) {
   Head& state = head(layer, kv_head);
-  check_slots(slots, state.n_cached);
-  std::vector<uint8_t> hidden(static_cast<size_t>(state.n_cached), 1);
-  for (const int slot : slots) {
-    hidden[static_cast<size_t>(slot)] = 0;
+  check_slots(slots, state.n_slots);
+  state.hidden.resize(static_cast<size_t>(state.n_slots), kVisible);
+  for (uint8_t& mark : state.hidden) {
+    mark = std::max<uint8_t>(mark, kHidden);
   }
-  state.hidden = std::move(hidden);
+  for (const int slot : slots) {
+    WINNOW_CHECK(state.hidden[static_cast<size_t>(slot)] != kEvicted);
+    state.hidden[static_cast<size_t>(slot)] = kVisible;
+  }
+  count_hidden(state);
 }
 
 size_t Cache::now_bytes() const {
   size_t rows = 0;
   for (const Head& state : heads_) {
-    rows += static_cast<size_t>(state.n_cached);
+    rows += static_cast<size_t>(state.n_cached());
   }
   return rows * shape_.row_bytes();
 }
@@ -297,10 +367,7 @@ size_t Cache::now_bytes() const {
 size_t Cache::committed_bytes() const {
   size_t bytes = 0;
   for (const Head& state : heads_) {
-    const auto rows = static_cast<size_t>(state.n_touched);
-    bytes +=
-        round_up_to_page(rows * key_bytes(shape_)) + round_up_to_page(rows * value_bytes(shape_)) +
-        round_up_to_page(rows * sizeof(int32_t)) + round_up_to_page(rows * score_bytes(shape_));
+    bytes += paged_bytes(shape_, static_cast<size_t>(state.n_touched));
   }
   return bytes;
 }

@@ -42,8 +42,11 @@ class Cache {
   explicit Cache(const CacheShape& shape);
 
   const CacheShape& shape() const { return shape_; }
-  int n_cached(int layer, int kv_head) const { return head(layer, kv_head).n_cached; }
+  // Rows held. Slots may be up to kMaxEvictedSlots more: see keep().
+  int n_cached(int layer, int kv_head) const { return head(layer, kv_head).n_cached(); }
   HeadRows rows(int layer, int kv_head) const;
+  // Of the rows held [n_cached], ascending.
+  std::vector<int32_t> positions(int layer, int kv_head) const;
   // Rows of the longest head of the layers without a window: the ones that policies cut.
   int longest() const;
 
@@ -64,15 +67,18 @@ class Cache {
   };
   void commit(int layer, int kv_head, int n_rows, const AppendCounts& counts);
 
-  // Keeps the rows at `slots` (ascending, unique), in order, and gives the memory of the others back, unless they are so
-  // few that decoding would touch their pages again at once; committed_bytes() counts those.
+  // Evicts all rows but those at `slots` (ascending, unique), and gives their memory back. Moving a head's rows for every
+  // one that decoding evicts would cost more than attending to them, so a few evicted rows stay in their slots, hidden,
+  // until there are more than kMaxEvictedSlots. They are not cached any more, never come back, and their pages count as
+  // committed.
   void keep(int layer, int kv_head, std::span<const int> slots);
+  static constexpr int kMaxEvictedSlots = 32;
   // In a layer with a window: gives the rows back that no query after `last_pos` sees, once there are window_slack() of
   // them. They do not count as evicted.
   void drop_unseen(int layer, int last_pos);
   // Fills the empty head with the rows at `slots` (ascending, unique) of the same head of `source`, a cache of the same
   // row types, and goes on from what has happened to that head; rows left out count as evicted. Where this cache
-  // stores scores, those of all the source's rows are in `scores` [source.n_cached].
+  // stores scores, those of all the source's rows are in `scores` [n_slots].
   void copy_kept(const Cache& source, int layer, int kv_head, std::span<const int> slots,
                  const float* scores);
 
@@ -101,7 +107,7 @@ class Cache {
   // Whether policies have taken rows of positions before the newest one held.
   bool has_gaps() const;
 
-  // Row bytes: what the rows now held take. Committed bytes: the pages they lie on.
+  // Row bytes: what the rows now held take. Committed bytes: the pages that they and evicted slots lie on.
   size_t now_bytes() const;
   size_t peak_bytes() const { return peak_bytes_; }
   size_t committed_bytes() const;
@@ -113,25 +119,33 @@ class Cache {
 
  private:
   struct Head {
-    int n_cached = 0;
-    int n_touched = 0;  // rows whose pages may be resident
+    int n_slots = 0;
+    int n_evicted_slots = 0;
+    int n_hidden = 0;   // slots that attention does not see, evicted ones included
+    int n_touched = 0;  // slots whose pages may be resident
     int64_t n_evicted = 0;
     TrimBounds trim;
     AppendCounts counts;
-    std::vector<uint8_t> hidden;  // empty, or one flag per row
+    std::vector<uint8_t> hidden;  // [n_slots] Visibility; empty: all are visible
+
+    int n_cached() const { return n_slots - n_evicted_slots; }
   };
   struct Ranges {  // byte offsets of a head's arrays in the storage
-    size_t keys, values, positions, scores, end;
+    size_t keys = 0, values = 0, positions = 0, scores = 0, end = 0;
   };
 
   Head& head(int layer, int kv_head);
   const Head& head(int layer, int kv_head) const;
   Ranges ranges(int layer, int kv_head) const;
-  void record_evicted(Head& state, const HeadRows& before, std::span<const int> slots);
+  static void record_evicted(Head& state, int n_cached, const HeadRows& before,
+                             std::span<const int> slots);
   void compact(int layer, int kv_head, std::span<const int> slots);
+  static void mark_evicted(Head& state, std::span<const int> slots);
+  static void count_hidden(Head& state);
 
   CacheShape shape_;
   Storage storage_;
+  Ranges first_;             // of the first head
   std::vector<Head> heads_;  // [n_layers, n_kv_heads]
   size_t peak_bytes_ = 0;
 };

@@ -177,8 +177,7 @@ ordered_json kept_json(const engine::Sequence& sequence) {
   return {{"policy", sequence.policy.spec()},
           {"positions_fed", sequence.positions_fed},
           {"kept_positions", per_head_json(cache.shape(), [&](int layer, int kv_head) {
-             const cache::HeadRows rows = cache.rows(layer, kv_head);
-             return std::vector<int>(rows.positions, rows.positions + rows.n);
+             return cache.positions(layer, kv_head);
            })}};
 }
 

@@ -41,7 +41,7 @@ Engine::Engine(const model::Model& model, const EngineOptions& options)
     : model_(model),
       options_(options),
       backend_(options.n_threads),
-      parallel_(options.n_threads),
+      evictor_(options.n_threads),
       step_({.n_heads = model.hyper().n_heads,
              .n_kv_heads = model.hyper().n_kv_heads,
              .head_dim = model.hyper().head_dim,
@@ -107,7 +107,7 @@ void Engine::feed_chunk_major(PromptFeed& prompt) {
     for (size_t i = 0; i < chunk.slices.size(); ++i) {
       Sequence& sequence = *chunk.sequences[i];
       if (prompt.options.eviction == PromptEviction::kPerChunk &&
-          evict(sequence, 0, n_layers, parallel_)) {
+          evictor_.evict(sequence, 0, n_layers)) {
         ++sequence.evictions.count;
         sequence.evicted_during_prompt |= !prompt.is_end(chunk.slices[i], sequence);
       }
@@ -116,7 +116,7 @@ void Engine::feed_chunk_major(PromptFeed& prompt) {
   }
   if (prompt.options.eviction == PromptEviction::kAfter) {
     for (const Feed& feed : prompt.feeds) {
-      feed.sequence->evictions.count += evict(*feed.sequence, 0, n_layers, parallel_) ? 1 : 0;
+      feed.sequence->evictions.count += evictor_.evict(*feed.sequence, 0, n_layers) ? 1 : 0;
     }
   }
 }
@@ -150,7 +150,7 @@ void Engine::feed_layer_major(PromptFeed& prompt) {
     }
     for (const Feed& feed : prompt.feeds) {
       if (prompt.options.eviction == PromptEviction::kAfter &&
-          evict(*feed.sequence, layer, 1, parallel_)) {
+          evictor_.evict(*feed.sequence, layer, 1)) {
         evicted.insert(feed.sequence);
       }
     }
@@ -260,7 +260,7 @@ void Engine::step(std::span<const StepInput> inputs, std::vector<float>& logits)
     const bool is_cut =
         input.is_prompt ? input.is_cut : policy::is_due(sequence.policy, sequence.cache.longest());
     if (is_cut) {
-      sequence.evictions.count += evict(sequence, 0, n_layers, parallel_) ? 1 : 0;
+      sequence.evictions.count += evictor_.evict(sequence, 0, n_layers) ? 1 : 0;
     }
   }
   for (const StepInput& input : inputs) {

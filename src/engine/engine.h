@@ -4,12 +4,12 @@
 #include <span>
 #include <vector>
 
+#include "engine/evict.h"
 #include "engine/feed.h"
 #include "engine/sequence.h"
 #include "engine/step_graph.h"
 #include "kernels/cache_ops.h"
 #include "kernels/cpu_backend.h"
-#include "kernels/parallel.h"
 #include "model/model.h"
 
 namespace winnow::engine {
@@ -61,7 +61,7 @@ class Engine {
 
   // engine::fork on the engine's threads.
   Sequence fork(const Sequence& sequence, ForkOptions options) {
-    return engine::fork(sequence, std::move(options), parallel_);
+    return engine::fork(sequence, std::move(options), evictor_.parallel());
   }
 
   // One prompt and what is generated after it.
@@ -98,7 +98,7 @@ class Engine {
   const model::Model& model_;
   EngineOptions options_;
   kernels::CpuBackend backend_;
-  kernels::ParallelFor parallel_;
+  Evictor evictor_;
   kernels::StepContext step_;
   StepGraphs graphs_;
   Footprint peak_{};

@@ -1,45 +1,39 @@
 #include "engine/evict.h"
 
 #include <chrono>
-#include <vector>
 
 namespace winnow::engine {
 
-Choice choose_rows(const policy::Policy& policy, const cache::CacheShape& shape, int first_layer,
-                   std::span<const cache::HeadRows> rows, kernels::ParallelFor& parallel) {
+void view_layers(const cache::CacheShape& shape, int first_layer,
+                 std::span<const cache::HeadRows> rows, std::vector<policy::LayerView>& views) {
   const auto n_kv_heads = static_cast<size_t>(shape.n_kv_heads);
-  Choice choice;
-  std::vector<policy::LayerView> views;
+  views.clear();
   for (int layer = first_layer; !rows.empty(); ++layer, rows = rows.subspan(n_kv_heads)) {
-    if (shape.swa_window(layer) > 0) {
-      continue;  // cut by its window
+    if (shape.swa_window(layer) == 0) {
+      views.push_back({.layer = layer, .heads = rows.first(n_kv_heads)});
     }
-    choice.layers.push_back(layer);
-    views.push_back({.layer = layer, .heads = rows.first(n_kv_heads)});
   }
-  choice.kept = policy.choose(views, parallel);
-  return choice;
 }
 
-bool evict(Sequence& sequence, int first_layer, int n_layers, kernels::ParallelFor& parallel) {
+bool Evictor::evict(Sequence& sequence, int first_layer, int n_layers) {
   if (sequence.policy.is_unlimited()) {
     return false;
   }
   const auto start = std::chrono::steady_clock::now();
   const cache::CacheShape& shape = sequence.cache.shape();
-  std::vector<cache::HeadRows> rows;  // [n_layers, n_kv_heads]
+  rows_.clear();
   for (int layer = first_layer; layer < first_layer + n_layers; ++layer) {
     for (int kv_head = 0; kv_head < shape.n_kv_heads; ++kv_head) {
-      rows.push_back(sequence.cache.rows(layer, kv_head));
+      rows_.push_back(sequence.cache.rows(layer, kv_head));
     }
   }
-  const Choice choice = choose_rows(sequence.policy, shape, first_layer, rows, parallel);
-  if (choice.kept.empty()) {
+  view_layers(shape, first_layer, rows_, views_);
+  if (!sequence.policy.choose(views_, parallel_, choice_)) {
     return false;
   }
-  parallel.run(static_cast<int>(choice.kept.size()), [&](int item, int /*thread*/) {
-    sequence.cache.keep(choice.layers[static_cast<size_t>(item / shape.n_kv_heads)],
-                        item % shape.n_kv_heads, choice.kept[static_cast<size_t>(item)]);
+  parallel_.run(static_cast<int>(choice_.kept.size()), [&](int item, int /*thread*/) {
+    sequence.cache.keep(views_[static_cast<size_t>(item / shape.n_kv_heads)].layer,
+                        item % shape.n_kv_heads, choice_.kept[static_cast<size_t>(item)]);
   });
   const std::chrono::duration<double, std::milli> elapsed =
       std::chrono::steady_clock::now() - start;

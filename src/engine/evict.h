@@ -9,19 +9,27 @@
 
 namespace winnow::engine {
 
-// Cuts the heads of layers [first_layer, first_layer + n_layers) back to the policy's budget; false where no head was
-// over it. Adds the time to the sequence's statistics.
-// Layers with a sliding window are no business of the policy's: their rows go when no query sees them any more.
-bool evict(Sequence& sequence, int first_layer, int n_layers, kernels::ParallelFor& parallel);
+// What policies see of layers [first_layer, …) of a cache with rows [n_layers, n_kv_heads], to views: the layers without
+// a window. The others are no business of a policy's: their rows go when no query sees them any more.
+void view_layers(const cache::CacheShape& shape, int first_layer,
+                 std::span<const cache::HeadRows> rows, std::vector<policy::LayerView>& views);
 
-// What a policy keeps of some layers.
-struct Choice {
-  std::vector<int> layers;  // those that policies cut
-  policy::KeptSlots kept;   // [layers.size() * n_kv_heads]; empty where no head is over its share
+class Evictor {
+ public:
+  explicit Evictor(int n_threads) : parallel_(n_threads) {}
+
+  // Cuts the heads of layers [first_layer, first_layer + n_layers) back to the policy's budget; false where no head was
+  // over it. Adds the time to the sequence's statistics.
+  bool evict(Sequence& sequence, int first_layer, int n_layers);
+
+  kernels::ParallelFor& parallel() { return parallel_; }
+
+ private:
+  kernels::ParallelFor parallel_;
+  std::vector<cache::HeadRows> rows_;  // [n_layers, n_kv_heads]
+  std::vector<policy::LayerView> views_;
+  policy::Choice choice_;
 };
-// Of layers [first_layer, …) of caches of this shape, with rows [n_layers, n_kv_heads].
-Choice choose_rows(const policy::Policy& policy, const cache::CacheShape& shape, int first_layer,
-                   std::span<const cache::HeadRows> rows, kernels::ParallelFor& parallel);
 
 // Gives back what the windows of these layers have left behind at `last_pos`, the last position they have read.
 void drop_unseen_rows(Sequence& sequence, int first_layer, int n_layers, int last_pos);

@@ -1,7 +1,6 @@
 #include "engine/sequence.h"
 
 #include <chrono>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -31,11 +30,15 @@ std::vector<cache::HeadRows> all_rows(const cache::Cache& cache) {
   return rows;
 }
 
-policy::KeptSlots all_slots(const std::vector<cache::HeadRows>& rows) {
+policy::KeptSlots held_slots(const std::vector<cache::HeadRows>& rows) {
   policy::KeptSlots slots;
   for (const cache::HeadRows& head : rows) {
-    std::vector<int>& all = slots.emplace_back(static_cast<size_t>(head.n));
-    std::iota(all.begin(), all.end(), 0);
+    std::vector<int>& held = slots.emplace_back();
+    for (int slot = 0; slot < head.n; ++slot) {
+      if (head.hidden == nullptr || head.hidden[slot] != cache::kEvicted) {
+        held.push_back(slot);
+      }
+    }
   }
   return slots;
 }
@@ -84,7 +87,7 @@ cache::CacheShape cache_shape(const model::Hyperparameters& hyper, cache::RowTyp
 Sequence fork(const Sequence& sequence) {
   check_usable(sequence);
   const auto rows = all_rows(sequence.cache);
-  return copy(sequence, sequence.policy, sequence.cache.shape().max_rows, rows, all_slots(rows));
+  return copy(sequence, sequence.policy, sequence.cache.shape().max_rows, rows, held_slots(rows));
 }
 
 Sequence fork(const Sequence& sequence, ForkOptions options, kernels::ParallelFor& parallel) {
@@ -96,7 +99,7 @@ Sequence fork(const Sequence& sequence, ForkOptions options, kernels::ParallelFo
   const int max_rows = options.max_rows > 0 ? options.max_rows : sequence.cache.shape().max_rows;
   auto rows = all_rows(sequence.cache);
   if (!options.policy) {
-    return copy(sequence, sequence.policy, max_rows, rows, all_slots(rows));
+    return copy(sequence, sequence.policy, max_rows, rows, held_slots(rows));
   }
   if (!options.policy->is_resolved()) {
     throw Error(ErrorCode::kInvalidArgument, "policy '" + options.policy->spec() +
@@ -113,17 +116,20 @@ Sequence fork(const Sequence& sequence, ForkOptions options, kernels::ParallelFo
       rows[head].scores = norms[head].data();
     });
   }
-  policy::KeptSlots slots = all_slots(rows);
-  const Choice choice = choose_rows(*options.policy, sequence.cache.shape(), 0, rows, parallel);
+  policy::KeptSlots slots = held_slots(rows);
+  std::vector<policy::LayerView> views;
+  view_layers(sequence.cache.shape(), 0, rows, views);
+  policy::Choice choice;
+  const bool is_cut = options.policy->choose(views, parallel, choice);
   const auto n_kv_heads = static_cast<size_t>(sequence.cache.shape().n_kv_heads);
-  for (size_t i = 0; i < choice.kept.size(); ++i) {
-    const auto layer = static_cast<size_t>(choice.layers[i / n_kv_heads]);
+  for (size_t i = 0; is_cut && i < choice.kept.size(); ++i) {
+    const auto layer = static_cast<size_t>(views[i / n_kv_heads].layer);
     slots[layer * n_kv_heads + i % n_kv_heads] = choice.kept[i];
   }
   Sequence fork = copy(sequence, std::move(*options.policy), max_rows, rows, slots);
   const std::chrono::duration<double, std::milli> elapsed =
       std::chrono::steady_clock::now() - start;
-  if (!choice.kept.empty()) {
+  if (is_cut) {
     ++fork.evictions.count;
     fork.evictions.ms += elapsed.count();
   }

@@ -66,9 +66,10 @@ struct DecodeQuery {
   int pos;         // absolute position of the token; rows lie at positions up to it
 };
 
-// Attends to the rows in block `block` of block_length(query.pos) positions.
-void attend_decode_block(const cache::HeadRows& rows, const DecodeQuery& query, int block,
-                         float scale, float* scratch, float* partial) noexcept;
+// Attends to the rows in `n_blocks` blocks of block_length(query.pos) positions, from `first_block`: one partial after
+// the other.
+void attend_decode_blocks(const cache::HeadRows& rows, const DecodeQuery& query, int first_block,
+                          int n_blocks, float scale, float* scratch, float* partials) noexcept;
 
 // Merges the partials of all blocks, in order, into out [gqa_group_size, head_dim].
 void merge_decode_blocks(const float* partials, int n_blocks, int gqa_group_size, int head_dim,

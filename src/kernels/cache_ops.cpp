@@ -52,7 +52,7 @@ void StepContext::set_slices(std::span<const Slice> slices) {
       memory_.resize(needed);
     }
     if (n_counters_ < n_decode_groups_) {
-      n_blocks_done_ = std::make_unique<std::atomic<int>[]>(static_cast<size_t>(n_decode_groups_));
+      n_items_done_ = std::make_unique<std::atomic<int>[]>(static_cast<size_t>(n_decode_groups_));
       n_counters_ = n_decode_groups_;
     }
   } catch (const std::bad_alloc&) {
@@ -103,26 +103,33 @@ void StepContext::add_prompt_items(int slice_index) {
                         .kv_head = kv_head,
                         .first_lane = first_lane,
                         .n_lanes = n_lanes,
-                        .block = 0,
+                        .first_block = 0,
                         .n_blocks = 0,
-                        .group_index = 0});
+                        .group_index = 0,
+                        .n_in_group = 0});
     }
   }
 }
 
+// Blocks with few rows go together; how many that is of some heads only decides about who does it.
 void StepContext::add_decode_items(int slice_index) {
+  constexpr int kRowsWorthAnItem = 256;
   const Slice& slice = slices_[static_cast<size_t>(slice_index)];
   WINNOW_CHECK(slice.n_tokens == 1);
   const int blocks = n_blocks(slice.first_pos);
+  const int n_rows = slice.cache->longest() + 1;
+  const int n_items = std::clamp((n_rows + kRowsWorthAnItem / 2) / kRowsWorthAnItem, 1, blocks);
   for (int kv_head = 0; kv_head < shape_.n_kv_heads; ++kv_head) {
-    for (int block = 0; block < blocks; ++block) {
+    for (int item = 0; item < n_items; ++item) {
+      const int first_block = item * blocks / n_items;
       items_.push_back({.slice = slice_index,
                         .kv_head = kv_head,
                         .first_lane = 0,
                         .n_lanes = 0,
-                        .block = block,
-                        .n_blocks = blocks,
-                        .group_index = n_decode_groups_});
+                        .first_block = first_block,
+                        .n_blocks = (item + 1) * blocks / n_items - first_block,
+                        .group_index = n_decode_groups_,
+                        .n_in_group = n_items});
     }
     ++n_decode_groups_;
   }
@@ -191,7 +198,7 @@ void StepContext::attend_prompt_item(const Item& item, const LayerOps& ops, cons
   attend_prompt(slice.cache->rows(ops.layer, item.kv_head), queries, shape_.scale, scratch);
 }
 
-// The thread that finishes the last block of a KV head merges them all; the order of merging is fixed.
+// The thread that finishes the last item of a KV head merges all blocks; the order of merging is fixed.
 void StepContext::attend_decode_item(const Item& item, const LayerOps& ops, const ggml_tensor* q,
                                      ggml_tensor* out, float* scratch) noexcept {
   const Slice& slice = slices_[static_cast<size_t>(item.slice)];
@@ -207,12 +214,13 @@ void StepContext::attend_decode_item(const Item& item, const LayerOps& ops, cons
                           .gqa_group_size = group,
                           .swa_window = ops.swa_window,
                           .pos = slice.first_pos};
-  attend_decode_block(slice.cache->rows(ops.layer, item.kv_head), query, item.block, shape_.scale,
-                      scratch, partials + static_cast<size_t>(item.block) * partial_floats);
-  std::atomic<int>& n_done = n_blocks_done_[static_cast<size_t>(item.group_index)];
-  if (n_done.fetch_add(1, std::memory_order_acq_rel) + 1 == item.n_blocks) {
+  attend_decode_blocks(slice.cache->rows(ops.layer, item.kv_head), query, item.first_block,
+                       item.n_blocks, shape_.scale, scratch,
+                       partials + static_cast<size_t>(item.first_block) * partial_floats);
+  std::atomic<int>& n_done = n_items_done_[static_cast<size_t>(item.group_index)];
+  if (n_done.fetch_add(1, std::memory_order_acq_rel) + 1 == item.n_in_group) {
     n_done.store(0, std::memory_order_relaxed);
-    merge_decode_blocks(partials, item.n_blocks, group, shape_.head_dim,
+    merge_decode_blocks(partials, n_blocks(slice.first_pos), group, shape_.head_dim,
                         static_cast<float*>(out->data) + first);
   }
 }

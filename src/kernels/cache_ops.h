@@ -54,15 +54,16 @@ class StepContext {
               int n_threads) noexcept;
 
  private:
-  // A piece of work for one thread: a tile of prompt lanes, or one block of a decoding slice.
+  // A piece of work for one thread: a tile of prompt lanes, or some blocks of a decoding slice.
   struct Item {
     int slice;
     int kv_head;
     int first_lane;   // prompt
     int n_lanes;      // prompt; 0 for a decode item
-    int block;        // decode
+    int first_block;  // decode
     int n_blocks;     // decode
     int group_index;  // decode: which (slice, KV head), in order
+    int n_in_group;   // decode: items of that (slice, KV head)
   };
 
   void add_prompt_items(int slice_index);
@@ -83,7 +84,7 @@ class StepContext {
   size_t thread_floats_ = 0;    // scratch of one thread
   size_t partials_offset_ = 0;  // where the decode partials start: [group, kMaxBlocks, partial]
   std::vector<float> memory_;
-  std::unique_ptr<std::atomic<int>[]> n_blocks_done_;  // [n_decode_groups]
+  std::unique_ptr<std::atomic<int>[]> n_items_done_;  // [n_decode_groups]
   int n_counters_ = 0;
 };
 

@@ -17,7 +17,8 @@ struct ParallelFor::Graph {
   ggml_context_ptr context;
   ggml_cgraph* graph = nullptr;
 
-  const std::function<void(int, int)>* body = nullptr;
+  Call call = nullptr;
+  const void* body = nullptr;
   int n_items = 0;
   std::atomic<int> next_item{0};
   std::mutex mutex;
@@ -43,7 +44,7 @@ struct ParallelFor::Graph {
   void take_items(int thread) noexcept {
     try {
       for (int item = take_item(); item < n_items; item = take_item()) {
-        (*body)(item, thread);
+        call(body, item, thread);
       }
     } catch (...) {
       next_item = n_items;
@@ -55,12 +56,14 @@ struct ParallelFor::Graph {
   }
 };
 
-ParallelFor::ParallelFor(int n_threads) : graph_(std::make_unique<Graph>(n_threads)) {}
+ParallelFor::ParallelFor(int n_threads)
+    : n_threads_(n_threads), graph_(std::make_unique<Graph>(n_threads)) {}
 
 ParallelFor::~ParallelFor() = default;
 
-void ParallelFor::run(int n_items, const std::function<void(int, int)>& body) {
-  graph_->body = &body;
+void ParallelFor::run(int n_items, Call call, const void* body) {
+  graph_->call = call;
+  graph_->body = body;
   graph_->n_items = n_items;
   graph_->next_item = 0;
   graph_->error = nullptr;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <climits>
-#include <numeric>
 
 #include "base/error.h"
 #include "kernels/parallel.h"
@@ -68,41 +67,35 @@ void throw_problems(std::string_view spec, const std::vector<std::string>& probl
   throw Error(ErrorCode::kInvalidArgument, text);
 }
 
-// The slots of the rows that attention sees.
-std::vector<int> visible_slots(const cache::HeadRows& rows) {
-  std::vector<int> slots(static_cast<size_t>(rows.n));
-  std::iota(slots.begin(), slots.end(), 0);
-  if (rows.hidden != nullptr) {
-    std::erase_if(slots, [&](int slot) { return rows.hidden[slot] != 0; });
+// Moves the visible rows' scores together and notes the slots they came from.
+void gather_visible(const cache::HeadRows& rows, Choice::Scratch& scratch) {
+  const auto n = static_cast<size_t>(rows.n);
+  scratch.slots.resize(n);
+  float* const scores = scratch.scores.data();
+  int* const slots = scratch.slots.data();
+  size_t n_visible = 0;
+  for (size_t slot = 0; slot < n; ++slot) {
+    scores[n_visible] = scores[slot];
+    slots[n_visible] = static_cast<int>(slot);
+    n_visible += rows.hidden[slot] == 0 ? 1 : 0;
   }
-  return slots;
+  scratch.scores.resize(n_visible);
+  scratch.slots.resize(n_visible);
 }
 
-// One KV head of one of the layers that are cut together.
-struct HeadOfLayer {
-  const LayerView* layer;
-  int kv_head;
-  std::vector<int> visible;  // [n_visible] slots
-
-  const cache::HeadRows& rows() const { return layer->heads[static_cast<size_t>(kv_head)]; }
-};
-
-// The best n_keep of a head's visible rows: scores [n_cached] -> slots [n_kept].
-std::vector<int> choose_rows(const HeadOfLayer& head, std::span<const float> scores, int n_keep,
-                             const Protection& protection) {
-  std::vector<int32_t> positions;
-  std::vector<float> worth;
-  positions.reserve(head.visible.size());
-  worth.reserve(head.visible.size());
-  for (const int slot : head.visible) {
-    positions.push_back(head.rows().positions[slot]);
-    worth.push_back(scores[static_cast<size_t>(slot)]);
+// The best n_keep of a head's visible rows by scratch.scores [n_slots] -> kept [n_kept] slots.
+void choose_rows(const cache::HeadRows& rows, int n_keep, const Protection& protection,
+                 Choice::Scratch& scratch, std::vector<int>& kept) {
+  const Protected keep_anyway = protect(rows, protection);
+  if (rows.n_hidden == 0) {
+    select(scratch.scores, n_keep, keep_anyway, scratch.keys, kept);
+    return;
   }
-  std::vector<int> kept = select(worth, n_keep, protect(positions, protection));
+  gather_visible(rows, scratch);
+  select(scratch.scores, n_keep, keep_anyway, scratch.keys, kept);
   for (int& index : kept) {
-    index = head.visible[static_cast<size_t>(index)];
+    index = scratch.slots[static_cast<size_t>(index)];
   }
-  return kept;
 }
 
 }  // namespace
@@ -181,34 +174,37 @@ int Policy::n_recent() const {
   return n_recent_;
 }
 
-KeptSlots Policy::choose(std::span<const LayerView> layers, kernels::ParallelFor& parallel) const {
+bool Policy::choose(std::span<const LayerView> layers, kernels::ParallelFor& parallel,
+                    Choice& choice) const {
   if (is_unlimited()) {
-    return {};
+    return false;
   }
-  std::vector<HeadOfLayer> heads;  // [n_layers * n_kv_heads]
+  choice.heads.clear();
   for (const LayerView& layer : layers) {
     for (int kv_head = 0; kv_head < std::ssize(layer.heads); ++kv_head) {
-      heads.push_back({&layer, kv_head, visible_slots(layer.heads[static_cast<size_t>(kv_head)])});
+      choice.heads.push_back({&layer, kv_head});
     }
   }
-  const int n_heads = static_cast<int>(heads.size());
-  const std::vector<int> n_keep = allocate_uniform(n_heads, budget_rows());  // [n_heads]
+  choice.n_keep.resize(choice.heads.size());
+  allocate_uniform(budget_rows(), choice.n_keep);
   const bool all_have_room =
-      std::equal(heads.begin(), heads.end(), n_keep.begin(),
-                 [](const HeadOfLayer& head, int n) { return std::ssize(head.visible) <= n; });
+      std::equal(choice.heads.begin(), choice.heads.end(), choice.n_keep.begin(),
+                 [](const Choice::Head& head, int n) { return head.rows().n_visible() <= n; });
   if (all_have_room) {
-    return {};
+    return false;
   }
-
   const Protection protection{options_.n_sink, n_recent_};
-  KeptSlots kept(heads.size());
-  parallel.run(n_heads, [&](int item, int /*thread*/) {
-    const size_t i = static_cast<size_t>(item);
-    std::vector<float> scores(static_cast<size_t>(heads[i].rows().n));
-    scorer_->score(*heads[i].layer, heads[i].kv_head, scores);
-    kept[i] = choose_rows(heads[i], scores, n_keep[i], protection);
+  choice.kept.resize(choice.heads.size());
+  choice.threads.resize(static_cast<size_t>(parallel.n_threads()));
+  parallel.run(static_cast<int>(choice.heads.size()), [&](int item, int thread) {
+    const auto i = static_cast<size_t>(item);
+    const Choice::Head& head = choice.heads[i];
+    Choice::Scratch& scratch = choice.threads[static_cast<size_t>(thread)];
+    scratch.scores.resize(static_cast<size_t>(head.rows().n));
+    scorer_->score(*head.layer, head.kv_head, scratch.scores);
+    choose_rows(head.rows(), choice.n_keep[i], protection, scratch, choice.kept[i]);
   });
-  return kept;
+  return true;
 }
 
 }  // namespace winnow::policy

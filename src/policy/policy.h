@@ -53,6 +53,26 @@ std::vector<OptionDescription> describe_policy_options();
 // [n_layers * n_kv_heads, n_kept*], ascending slots
 using KeptSlots = std::vector<std::vector<int>>;
 
+// What choose() decided, and its scratch: used again and again, it allocates nothing once it has grown.
+struct Choice {
+  KeptSlots kept;
+
+  struct Head {
+    const LayerView* layer;
+    int kv_head;
+
+    const cache::HeadRows& rows() const { return layer->heads[static_cast<size_t>(kv_head)]; }
+  };
+  std::vector<Head> heads;  // [n_layers * n_kv_heads]
+  std::vector<int> n_keep;  // the same
+  struct Scratch {
+    std::vector<float> scores;  // [n_slots], then [n_visible]
+    std::vector<int> slots;     // [n_visible]
+    std::vector<uint64_t> keys;
+  };
+  std::vector<Scratch> threads;  // [n_threads]
+};
+
 class Policy {
  public:
   // Throws invalid_argument, naming every problem at once, with the nearest name for an unknown one. `default_budget`
@@ -77,10 +97,11 @@ class Policy {
   int budget_rows() const;  // per KV head; INT_MAX when unlimited
   int n_recent() const;     // as resolved
 
-  // What every KV head of the given layers keeps; empty when no head holds more than its share. All heads are scored
-  // in one parallel step, so decoding passes all layers at once. Rows hidden from attention count as evicted: they
-  // take up no budget and are never kept.
-  KeptSlots choose(std::span<const LayerView> layers, kernels::ParallelFor& parallel) const;
+  // What every KV head of the given layers keeps, to choice.kept; false when no head holds more than its share. All heads
+  // are scored in one parallel step, so decoding passes all layers at once. Rows hidden from attention count as evicted:
+  // they take up no budget and are never kept.
+  bool choose(std::span<const LayerView> layers, kernels::ParallelFor& parallel,
+              Choice& choice) const;
 
  private:
   Policy() = default;

@@ -4,11 +4,14 @@
 
 namespace winnow::policy {
 
-Protected protect(std::span<const int32_t> positions, const Protection& protection) {
-  const auto first_other = std::lower_bound(positions.begin(), positions.end(), protection.n_sink);
-  const int n_first = static_cast<int>(first_other - positions.begin());
-  const int n_others = static_cast<int>(positions.end() - first_other);
-  return {n_first, std::min(protection.n_recent, n_others)};
+Protected protect(const cache::HeadRows& rows, const Protection& protection) {
+  const int32_t* const first_other =
+      std::lower_bound(rows.positions, rows.positions + rows.n, protection.n_sink);
+  int n_first = static_cast<int>(first_other - rows.positions);
+  if (rows.hidden != nullptr) {
+    n_first = static_cast<int>(std::count(rows.hidden, rows.hidden + n_first, 0));
+  }
+  return {n_first, std::min(protection.n_recent, rows.n_visible() - n_first)};
 }
 
 }  // namespace winnow::policy

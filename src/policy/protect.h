@@ -1,9 +1,7 @@
 // What must stay in a head whatever its worth: the first positions and the last rows.
 #pragma once
 
-#include <cstdint>
-#include <span>
-
+#include "cache/rows.h"
 #include "policy/select.h"
 
 namespace winnow::policy {
@@ -13,8 +11,8 @@ struct Protection {
   int n_recent = 0;  // the last rows
 };
 
-// The protected slots of a head with rows at `positions` [n], ascending. A sink is known by its position: in a head
-// without position 0, slot 0 is not a sink. The two ranges never overlap.
-Protected protect(std::span<const int32_t> positions, const Protection& protection);
+// How many of a head's first and last rows are protected, hidden ones not counted. A sink is known by its position: in a
+// head without position 0, the first row is not a sink. The two ranges never overlap.
+Protected protect(const cache::HeadRows& rows, const Protection& protection);
 
 }  // namespace winnow::policy

@@ -17,4 +17,8 @@ struct Protected {
 // +0, infinities in their place, NaN below all. Exactly min(n_keep, n) slots; n_keep >= n_first + n_last.
 std::vector<int> select(std::span<const float> scores, int n_keep, const Protected& keep_anyway);
 
+// The same into `kept`; `keys` is scratch. Both keep their memory from call to call.
+void select(std::span<const float> scores, int n_keep, const Protected& keep_anyway,
+            std::vector<uint64_t>& keys, std::vector<int>& kept);
+
 }  // namespace winnow::policy

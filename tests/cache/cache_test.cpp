@@ -61,6 +61,18 @@ TEST(Cache, GivesBackWhatAWindowHasLeftBehind) {
   EXPECT_EQ(cache.longest(), 125);  // of the layers without a window
 }
 
+// Slots that attention sees.
+std::vector<int> visible_slots(const cache::HeadRows& rows) {
+  std::vector<int> slots;
+  for (int slot = 0; slot < rows.n; ++slot) {
+    if (rows.hidden == nullptr || rows.hidden[slot] == 0) {
+      slots.push_back(slot);
+    }
+  }
+  EXPECT_EQ(rows.n_visible(), static_cast<int>(slots.size()));
+  return slots;
+}
+
 TEST(Cache, RandomEvictionsKeepTheRightRowsInOrder) {
   std::mt19937 random(1);
   for (const RowType type : {RowType::kF32, RowType::kF16, RowType::kBf16}) {
@@ -75,31 +87,37 @@ TEST(Cache, RandomEvictionsKeepTheRightRowsInOrder) {
           expected.push_back(next_pos + i);
         }
         next_pos += n;
-        const int n_keep =
-            std::uniform_int_distribution<int>(0, static_cast<int>(expected.size()))(random);
-        const auto slots = test::random_slots(random, static_cast<int>(expected.size()), n_keep);
-        cache.keep(1, 0, slots);
+        const int n_held = static_cast<int>(expected.size());
+        const int n_fewest = step % 2 == 0 ? 0 : std::max(n_held - 20, 0);  // many go, or few
+        const int n_keep = std::uniform_int_distribution<int>(n_fewest, n_held)(random);
+        const std::vector<int> held = visible_slots(cache.rows(1, 0));
+        std::vector<int> slots;
         std::vector<int> kept;
-        for (const int slot : slots) {
-          kept.push_back(expected[static_cast<size_t>(slot)]);
+        for (const int index : test::random_slots(random, n_held, n_keep)) {
+          slots.push_back(held[static_cast<size_t>(index)]);
+          kept.push_back(expected[static_cast<size_t>(index)]);
         }
+        cache.keep(1, 0, slots);
         expected = kept;
+        ASSERT_EQ(cache.n_cached(1, 0), n_keep);
+        ASSERT_LE(cache.rows(1, 0).n, n_keep + Cache::kMaxEvictedSlots);
       }
       const cache::HeadRows rows = cache.rows(1, 0);
-      ASSERT_EQ(rows.n, static_cast<int>(expected.size()));
-      for (int slot = 0; slot < rows.n; ++slot) {
-        const auto at = static_cast<size_t>(slot);
-        ASSERT_EQ(rows.positions[slot], expected[at]);
+      const std::vector<int> held = visible_slots(rows);
+      ASSERT_EQ(held.size(), expected.size());
+      for (size_t i = 0; i < held.size(); ++i) {
+        const auto at = static_cast<size_t>(held[i]);
+        ASSERT_EQ(rows.positions[at], expected[i]);
         // bf16 holds whole numbers up to 256 exactly, f16 up to 2048.
-        const double tolerance = type == RowType::kBf16 ? expected[at] / 256.0 : 0;
-        ASSERT_NEAR(oracle::row_element(rows.keys, type, at * 4), expected[at], tolerance);
-        ASSERT_NEAR(oracle::row_element(rows.values, type, at * 4 + 3), expected[at], tolerance);
-        ASSERT_NEAR(static_cast<double>(rows.scores[slot]), 4.0 * expected[at] * expected[at],
-                    12.0 * tolerance * expected[at]);
+        const double tolerance = type == RowType::kBf16 ? expected[i] / 256.0 : 0;
+        ASSERT_NEAR(oracle::row_element(rows.keys, type, at * 4), expected[i], tolerance);
+        ASSERT_NEAR(oracle::row_element(rows.values, type, at * 4 + 3), expected[i], tolerance);
+        ASSERT_NEAR(static_cast<double>(rows.scores[at]), 4.0 * expected[i] * expected[i],
+                    12.0 * tolerance * expected[i]);
       }
       EXPECT_EQ(cache.n_cached(1, 1), next_pos);  // the other head lost nothing
       EXPECT_EQ(cache.n_cached(0, 0), 0);
-      EXPECT_EQ(cache.rows_evicted(), next_pos - rows.n);
+      EXPECT_EQ(cache.rows_evicted(), next_pos - cache.n_cached(1, 0));
     }
   }
 }
@@ -129,13 +147,53 @@ TEST(Cache, HiddenRowsStayButAreMarked) {
   const std::vector<int> slots{0, 2};
   cache.hide_others(0, 0, slots);
   append_numbered(cache, 0, 4, 1);  // new rows are visible
-  const cache::HeadRows rows = cache.rows(0, 0);
-  EXPECT_EQ(std::vector<int>(rows.hidden, rows.hidden + rows.n), (std::vector<int>{0, 1, 0, 1, 0}));
+  EXPECT_EQ(visible_slots(cache.rows(0, 0)), (std::vector<int>{0, 2, 4}));
   EXPECT_EQ(cache.n_cached(0, 0), 5);
+  append_numbered(cache, 0, 5, 60);
   const std::vector<int> rest{1, 2, 4};
   cache.keep(0, 0, rest);
-  const cache::HeadRows after = cache.rows(0, 0);
-  EXPECT_EQ(std::vector<int>(after.hidden, after.hidden + after.n), (std::vector<int>{1, 0, 0}));
+  EXPECT_EQ(cache.rows(0, 0).n, 3);
+  EXPECT_EQ(visible_slots(cache.rows(0, 0)), (std::vector<int>{1, 2}));
+  cache.hide_others(0, 0, std::vector<int>{0, 1, 2});
+  EXPECT_EQ(cache.rows(0, 0).hidden, nullptr);
+}
+
+// What decoding does: a row comes, a row goes.
+TEST(Cache, RowsEvictedOneByOneGoTogether) {
+  Cache cache(small_shape());
+  append_numbered(cache, 0, 0, 100);
+  const size_t bytes = cache.now_bytes();
+  for (int step = 1; step <= 3 * Cache::kMaxEvictedSlots; ++step) {
+    append_numbered(cache, 0, 99 + step, 1);
+    for (const int kv_head : {0, 1}) {
+      std::vector<int> slots = visible_slots(cache.rows(0, kv_head));
+      ASSERT_EQ(slots.size(), 101U);
+      slots.erase(slots.begin() + 50);
+      cache.keep(0, kv_head, slots);
+    }
+    EXPECT_EQ(cache.n_cached(0, 1), 100);
+    EXPECT_EQ(cache.now_bytes(), bytes);
+    EXPECT_EQ(cache.rows_evicted(), 2 * step);
+    EXPECT_EQ(cache.rows(0, 1).n, 100 + step % (Cache::kMaxEvictedSlots + 1));
+    // A page's worth of rows is 256.
+    EXPECT_EQ(cache.committed_bytes(), 2 * 4 * cache::page_bytes());
+  }
+  const std::vector<int> slots = visible_slots(cache.rows(0, 0));
+  std::vector<int32_t> positions;
+  for (const int slot : slots) {
+    positions.push_back(cache.rows(0, 0).positions[slot]);
+  }
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(positions[static_cast<size_t>(i)], i < 50 ? i : i + 3 * Cache::kMaxEvictedSlots);
+  }
+}
+
+TEST(CacheDeathTest, EvictedRowsDoNotComeBack) {
+  Cache cache(small_shape());
+  append_numbered(cache, 0, 0, 4);
+  cache.keep(0, 0, std::vector<int>{0, 2, 3});
+  EXPECT_DEATH(cache.keep(0, 0, std::vector<int>{0, 1}), "kEvicted");
+  EXPECT_DEATH(cache.hide_others(0, 0, std::vector<int>{1}), "kEvicted");
 }
 
 // Eviction may leave the value that was not finite: attention must go on guarding against it.

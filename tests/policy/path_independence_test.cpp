@@ -55,7 +55,11 @@ void cut_back(const Policy& policy, Removal removal, kernels::ParallelFor& paral
     heads.push_back(cache.rows(0, head));
   }
   const LayerView layer{.layer = 0, .heads = heads};
-  const KeptSlots kept = policy.choose({&layer, 1}, parallel);
+  Choice choice;
+  if (!policy.choose({&layer, 1}, parallel, choice)) {
+    return;
+  }
+  const KeptSlots& kept = choice.kept;
   for (size_t head = 0; head < kept.size(); ++head) {
     if (removal == Removal::kEvict) {
       cache.keep(0, static_cast<int>(head), kept[head]);

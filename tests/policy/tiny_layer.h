@@ -43,16 +43,18 @@ class TinyLayer {
     elements_.assign(n_most * kHeadDim, std::numeric_limits<float>::quiet_NaN());
     const std::byte* elements = std::as_bytes(std::span(elements_)).data();
     for (const TinyHead& head : heads_) {
-      rows_.push_back({.keys = elements,
-                       .values = elements,
-                       .positions = head.positions.data(),
-                       .scores = head.norms.empty() ? nullptr : head.norms.data(),
-                       .hidden = head.hidden.empty() ? nullptr : head.hidden.data(),
-                       .n = static_cast<int>(head.positions.size()),
-                       .head_dim = kHeadDim,
-                       .key_type = cache::RowType::kF32,
-                       .value_type = cache::RowType::kF32,
-                       .has_nonfinite_values = true});
+      rows_.push_back(
+          {.keys = elements,
+           .values = elements,
+           .positions = head.positions.data(),
+           .scores = head.norms.empty() ? nullptr : head.norms.data(),
+           .hidden = head.hidden.empty() ? nullptr : head.hidden.data(),
+           .n = static_cast<int>(head.positions.size()),
+           .n_hidden = static_cast<int>(std::count(head.hidden.begin(), head.hidden.end(), 1)),
+           .head_dim = kHeadDim,
+           .key_type = cache::RowType::kF32,
+           .value_type = cache::RowType::kF32,
+           .has_nonfinite_values = true});
     }
   }
   TinyLayer(const TinyLayer&) = delete;
@@ -64,7 +66,8 @@ class TinyLayer {
   KeptSlots kept_by(const Policy& policy, int n_threads = 1) const {
     kernels::ParallelFor parallel(n_threads);
     const LayerView layer = view();
-    return policy.choose({&layer, 1}, parallel);
+    Choice choice;
+    return policy.choose({&layer, 1}, parallel, choice) ? choice.kept : KeptSlots{};
   }
 
  private:

@@ -47,8 +47,7 @@ std::vector<std::vector<int>> kept_positions(const cache::Cache& cache) {
   std::vector<std::vector<int>> kept;
   for (int layer = 0; layer < cache.shape().n_layers; ++layer) {
     for (int kv_head = 0; kv_head < cache.shape().n_kv_heads; ++kv_head) {
-      const cache::HeadRows rows = cache.rows(layer, kv_head);
-      kept.emplace_back(rows.positions, rows.positions + rows.n);
+      kept.push_back(cache.positions(layer, kv_head));
     }
   }
   return kept;

@@ -1,4 +1,4 @@
-// The decode kernel: one query of each head of a group against the rows of one block of positions.
+// The decode kernel: one query of each head of a group against the rows of some blocks of positions.
 //
 // A row is brought to floats once for all query heads of its group that fit the registers. Scores run along the row (the canonical dot
 // product), outputs are one chain per element down the rows.
@@ -99,8 +99,8 @@ HWY_INLINE void for_tiles(cache::RowType type, const std::byte* rows, int head_d
 }
 
 // Scores of the rows [first, last) for all heads of the group, hidden rows minus infinity.
-HWY_INLINE void score_block(const cache::HeadRows& rows, int first, int last, size_t group,
-                            float scale, const DecodeScratch& scratch) {
+HWY_INLINE void score_rows_of_group(const cache::HeadRows& rows, int first, int last, size_t group,
+                                    float scale, const DecodeScratch& scratch) {
   const size_t dim = padded_dim(rows.head_dim);
   for_tiles(rows.key_type, rows.keys, rows.head_dim, first, last, scratch.rows,
             [&](const auto& keys, int at) HWY_ATTR {
@@ -121,18 +121,20 @@ HWY_INLINE void score_block(const cache::HeadRows& rows, int first, int last, si
 HWY_INLINE float weigh_rows(float* HWY_RESTRICT weights, int n) {
   const FloatTag d;
   const size_t n_rows = static_cast<size_t>(n);
-  const size_t padded_rows = (n_rows + kLanes - 1) / kLanes * kLanes;
-  std::fill(weights + n_rows, weights + padded_rows,
-            kMinusInfinity);  // the buffer reaches that far
-  Floats highest_of = hn::Set(d, kMinusInfinity);
-  for (size_t i = 0; i < padded_rows; i += kLanes) {
+  const size_t n_whole = n_rows / kLanes * kLanes;
+  const auto rest = hn::FirstN(d, n_rows - n_whole);
+  const Floats last =
+      hn::IfThenElse(rest, hn::MaskedLoad(rest, d, weights + n_whole), hn::Set(d, kMinusInfinity));
+  Floats highest_of = last;
+  for (size_t i = 0; i < n_whole; i += kLanes) {
     highest_of = hn::Max(hn::LoadU(d, weights + i), highest_of);
   }
   const float highest = hn::GetLane(hn::MaxOfLanes(d, highest_of));
   const Floats base = hn::Set(d, highest == kMinusInfinity ? 0.0F : highest);
-  for (size_t i = 0; i < padded_rows; i += kLanes) {
+  for (size_t i = 0; i < n_whole; i += kLanes) {
     hn::StoreU(exp_nonpositive(d, hn::Sub(hn::LoadU(d, weights + i), base)), d, weights + i);
   }
+  hn::BlendedStore(exp_nonpositive(d, hn::Sub(last, base)), rest, d, weights + n_whole);
   return highest;
 }
 
@@ -150,36 +152,23 @@ HWY_INLINE void weigh_values(const cache::HeadRows& rows, int first, int last, s
             });
 }
 
-void attend_decode_block_impl(const cache::HeadRows& rows, const DecodeQuery& query, int block,
-                              float scale, float* memory, float* partial) {
-  const size_t group = static_cast<size_t>(query.gqa_group_size);
+// One block's weights and outputs from the scores of its rows [first, last), which are at `weights`.
+HWY_INLINE void finish_block(const cache::HeadRows& rows, int first, int last, size_t group,
+                             DecodeScratch scratch, float* partial) {
   const size_t head_dim = static_cast<size_t>(rows.head_dim);
   const size_t dim = padded_dim(rows.head_dim);
   float* const maxima = partial;
   float* const sums = partial + group;
   float* const outputs = partial + 2 * group;
-  const int length = block_length(query.pos);
-  const int32_t* const end = rows.positions + rows.n;
-  const int first_pos = std::max(block * length, first_visible(query.pos, query.swa_window));
-  const int32_t* const begin = std::lower_bound(rows.positions, end, first_pos);
-  const int first = static_cast<int>(begin - rows.positions);
-  const int last =
-      static_cast<int>(std::lower_bound(begin, end, (block + 1) * length) - rows.positions);
   if (first == last) {
     std::fill_n(maxima, group, kMinusInfinity);
     return;
   }
-  const DecodeScratch scratch =
-      cut_decode_scratch(memory, query.gqa_group_size, rows.head_dim, query.pos);
-  std::fill_n(scratch.q, 2 * group * dim, 0.0F);  // queries and outputs, padding included
-  for (size_t head = 0; head < group; ++head) {
-    std::copy_n(query.q + head * head_dim, head_dim, scratch.q + head * dim);
-  }
-  score_block(rows, first, last, group, scale, scratch);
   for (size_t head = 0; head < group; ++head) {
     maxima[head] = weigh_rows(scratch.weights + head * scratch.capacity, last - first);
   }
   std::fill_n(sums, group, 0.0F);
+  std::fill_n(scratch.output, group * dim, 0.0F);
   if (rows.has_nonfinite_values) {
     weigh_values<true>(rows, first, last, group, scratch, sums);
   } else {
@@ -187,6 +176,48 @@ void attend_decode_block_impl(const cache::HeadRows& rows, const DecodeQuery& qu
   }
   for (size_t head = 0; head < group; ++head) {
     std::copy_n(scratch.output + head * dim, head_dim, outputs + head * head_dim);
+  }
+}
+
+void attend_decode_blocks_impl(const cache::HeadRows& rows, const DecodeQuery& query,
+                               int first_block, int n_blocks, float scale, float* memory,
+                               float* partials) {
+  const size_t group = static_cast<size_t>(query.gqa_group_size);
+  const size_t head_dim = static_cast<size_t>(rows.head_dim);
+  const size_t dim = padded_dim(rows.head_dim);
+  const size_t partial_floats = group * (head_dim + 2);
+  const DecodeScratch scratch =
+      cut_decode_scratch(memory, query.gqa_group_size, rows.head_dim, query.pos);
+  std::fill_n(scratch.q, group * dim, 0.0F);  // padding included
+  for (size_t head = 0; head < group; ++head) {
+    std::copy_n(query.q + head * head_dim, head_dim, scratch.q + head * dim);
+  }
+  const int length = block_length(query.pos);
+  const int32_t* const end = rows.positions + rows.n;
+  const auto first_at = [&](const int32_t* from, int pos) {
+    return static_cast<int>(std::lower_bound(from, end, pos) - rows.positions);
+  };
+  int starts[kMaxBlocks + 1];  // of the blocks' rows
+  starts[0] = first_at(rows.positions,
+                       std::max(first_block * length, first_visible(query.pos, query.swa_window)));
+  for (int i = 1; i <= n_blocks; ++i) {
+    starts[i] = first_at(rows.positions + starts[i - 1], (first_block + i) * length);
+  }
+  // Scores know nothing of blocks: those of several go together, as far as there is room.
+  for (int i = 0; i < n_blocks;) {
+    int n = 1;
+    while (i + n < n_blocks &&
+           static_cast<size_t>(starts[i + n + 1] - starts[i]) <= scratch.capacity) {
+      ++n;
+    }
+    score_rows_of_group(rows, starts[i], starts[i + n], group, scale, scratch);
+    for (int block = i; block < i + n; ++block) {
+      DecodeScratch at_block = scratch;
+      at_block.weights += starts[block] - starts[i];
+      finish_block(rows, starts[block], starts[block + 1], group, at_block,
+                   partials + static_cast<size_t>(block) * partial_floats);
+    }
+    i += n;
   }
 }
 
@@ -237,7 +268,7 @@ HWY_AFTER_NAMESPACE();
 namespace winnow::kernels {
 
 HWY_EXPORT(decode_scratch_floats_impl);
-HWY_EXPORT(attend_decode_block_impl);
+HWY_EXPORT(attend_decode_blocks_impl);
 HWY_EXPORT(merge_decode_blocks_impl);
 
 size_t decode_partial_floats(int gqa_group_size, int head_dim) {
@@ -248,9 +279,10 @@ size_t decode_scratch_floats(int gqa_group_size, int head_dim, int n_positions) 
   return HWY_DYNAMIC_DISPATCH(decode_scratch_floats_impl)(gqa_group_size, head_dim, n_positions);
 }
 
-void attend_decode_block(const cache::HeadRows& rows, const DecodeQuery& query, int block,
-                         float scale, float* scratch, float* partial) noexcept {
-  HWY_DYNAMIC_DISPATCH(attend_decode_block_impl)(rows, query, block, scale, scratch, partial);
+void attend_decode_blocks(const cache::HeadRows& rows, const DecodeQuery& query, int first_block,
+                          int n_blocks, float scale, float* scratch, float* partials) noexcept {
+  HWY_DYNAMIC_DISPATCH(attend_decode_blocks_impl)
+  (rows, query, first_block, n_blocks, scale, scratch, partials);
 }
 
 void merge_decode_blocks(const float* partials, int n_blocks, int gqa_group_size, int head_dim,

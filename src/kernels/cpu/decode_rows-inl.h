@@ -18,8 +18,9 @@ namespace winnow::kernels {
 namespace HWY_NAMESPACE {
 
 // How many query heads of a group share one pass over the rows: their accumulators fill the register file.
-inline constexpr size_t kMaxHeads = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64 ? 6 : 3;
-inline constexpr size_t kOutputVectors = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64 ? 4 : 3;
+inline constexpr size_t kRegisters = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64 ? 32 : 16;
+inline constexpr size_t kMaxHeads = kRegisters == 32 ? 6 : 3;
+inline constexpr size_t kOutputVectors = kRegisters == 32 ? 4 : 3;
 
 // Eighths (rows-inl.h) of a row fill half a vector of 16 floats, so two rows share one.
 inline constexpr size_t kRowsOfEighths = kLanes == 16 ? 2 : 1;
@@ -34,16 +35,22 @@ struct RowTile {
   size_t n;
 };
 
-// Asks for a row that will be read soon; one that is not there does no harm. The processor's own prefetching starts anew
-// on every page, and a page holds few rows.
-inline constexpr size_t kPrefetchRows = 32;
+// Memory is asked for so long before it is read; what is not there does no harm. The processor's own prefetching starts
+// anew on every page.
+inline constexpr size_t kPrefetchBytes = 8192;
 
 template <class T>
-HWY_INLINE void prefetch_row(const T* row, size_t dim) {
-  const auto* const bytes = reinterpret_cast<const char*>(row);
-  for (size_t at = 0; at < dim * sizeof(T); at += 64) {
+HWY_INLINE void prefetch(const T* data, size_t n) {
+  const auto* const bytes = reinterpret_cast<const char*>(data);
+  for (size_t at = 0; at < n * sizeof(T); at += 64) {
     hwy::Prefetch(bytes + at);
   }
+}
+
+// What lies kPrefetchBytes after a row.
+template <class T>
+HWY_INLINE void prefetch_ahead(const T* row, size_t dim) {
+  prefetch(row + kPrefetchBytes / sizeof(T), dim);
 }
 
 // The eighths of kRowsOfEighths rows with each of kHeads queries: keys[i] are the rows, q [kHeads, dim];
@@ -93,7 +100,7 @@ HWY_INLINE void score_rows(const RowTile<T>& keys, const float* HWY_RESTRICT q, 
         const size_t index = first + row + i;
         rows[i] = keys.rows +
                   HWY_MIN(index, keys.n - 1) * keys.stride;  // the last row again, not beyond it
-        prefetch_row(keys.rows + (index + kPrefetchRows) * keys.stride, dim);
+        prefetch_ahead(keys.rows + index * keys.stride, dim);
       }
       dot_rows<kHeads>(rows, q, dim, eighths + row * 8);
     }
@@ -120,7 +127,7 @@ HWY_INLINE void add_values(const RowTile<T>& values, const float* HWY_RESTRICT w
   }
   for (size_t row = 0; row < values.n; ++row) {
     if constexpr (kSums) {  // the first pass brings the row
-      prefetch_row(values.rows + (row + kPrefetchRows) * values.stride, dim);
+      prefetch_ahead(values.rows + row * values.stride, dim);
     }
     Floats value[kVectors];
     for (size_t v = 0; v < kVectors; ++v) {
@@ -153,8 +160,16 @@ HWY_INLINE void add_values(const RowTile<T>& values, const float* HWY_RESTRICT w
 template <size_t kHeads, bool kGuard, class T>
 HWY_INLINE void add_all_values(const RowTile<T>& values, const float* weights, size_t capacity,
                                size_t dim, float* output, float* sums) {
-  add_values<kHeads, 1, kGuard, true>(values, weights, capacity, 0, dim, output, sums);
-  size_t at = kLanes;
+  // The pass that sums weights has registers for so many vectors of every head.
+  constexpr size_t kFirst = HWY_MIN(kOutputVectors, (kRegisters - 2 - kHeads) / (kHeads + 1));
+  size_t at = 0;
+  if (dim >= kFirst * kLanes) {
+    add_values<kHeads, kFirst, kGuard, true>(values, weights, capacity, at, dim, output, sums);
+    at = kFirst * kLanes;
+  } else {
+    add_values<kHeads, 1, kGuard, true>(values, weights, capacity, at, dim, output, sums);
+    at = kLanes;
+  }
   for (; at + kOutputVectors * kLanes <= dim; at += kOutputVectors * kLanes) {
     add_values<kHeads, kOutputVectors, kGuard, false>(values, weights, capacity, at, dim, output,
                                                       sums);

@@ -1,11 +1,11 @@
 #include "policy/allocators/uniform.h"
 
-#include <cstddef>
+#include <algorithm>
 
 namespace winnow::policy {
 
-std::vector<int> allocate_uniform(int n_heads, int budget_rows) {
-  return std::vector<int>(static_cast<size_t>(n_heads), budget_rows);
+void allocate_uniform(int budget_rows, std::span<int> n_keep) {
+  std::fill(n_keep.begin(), n_keep.end(), budget_rows);
 }
 
 }  // namespace winnow::policy

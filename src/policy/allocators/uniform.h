@@ -1,11 +1,11 @@
 // uniform: every KV head may keep the same number of rows.
 #pragma once
 
-#include <vector>
+#include <span>
 
 namespace winnow::policy {
 
-// Rows each of `n_heads` KV heads, of one layer or several, may keep [n_heads].
-std::vector<int> allocate_uniform(int n_heads, int budget_rows);
+// Rows each KV head, of one layer or several, may keep: to n_keep [n_heads].
+void allocate_uniform(int budget_rows, std::span<int> n_keep);
 
 }  // namespace winnow::policy
