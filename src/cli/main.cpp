@@ -70,6 +70,15 @@ std::string usage_problem(const CLI::App& app, const CLI::ParseError& error,
   return (chosen.empty() ? "a verb is needed" : std::string(error.what())) + hint;
 }
 
+// The parser takes a dash and several letters for several flags; llama.cpp's programs have such names.
+void spell_out(std::vector<std::string>& args) {
+  for (std::string& arg : args) {
+    if (arg == "-np" || arg == "-ctk" || arg == "-ctv") {
+      arg.insert(0, "-");
+    }
+  }
+}
+
 int run_main(int argc, char** argv) {
   CLI::App app("Runs language models on long inputs inside a fixed KV-cache budget.", "winnow");
   app.set_version_flag("--version", "winnow " WINNOW_VERSION);
@@ -77,12 +86,18 @@ int run_main(int argc, char** argv) {
   app.fallthrough(false);
   CLI::App* const run =
       app.add_subcommand("run", "answer a question about a document, or continue a text");
+  CLI::App* const bench = app.add_subcommand("bench", "measure how fast models are");
   CLI::App* const methods =
       app.add_subcommand("methods", "list the eviction methods and their options");
-  const std::vector<std::pair<CLI::App*, Verb>> verbs{{run, add_run(*run)},
-                                                      {methods, add_methods(*methods)}};
+  const std::vector<std::pair<CLI::App*, Verb>> verbs{
+      {run, add_run(*run)}, {bench, add_bench(*bench)}, {methods, add_methods(*methods)}};
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
+    if (!args.empty() && args.front() == "bench") {  // elsewhere such a word may be a text
+      spell_out(args);
+    }
+    std::reverse(args.begin(), args.end());  // as the parser wants it
+    app.parse(std::move(args));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) {  // help or version was asked for
       app.exit(error);

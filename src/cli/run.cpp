@@ -1,7 +1,5 @@
 // winnow run: a document, a question, an answer, inside a budget.
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -16,14 +14,15 @@
 #include "base/npy.h"
 #include "base/text.h"
 #include "base/threads.h"
+#include "cli/lost_file.h"
 #include "cli/output.h"
+#include "cli/policy_flags.h"
 #include "cli/progress.h"
 #include "cli/run_flags.h"
 #include "cli/run_report.h"
 #include "cli/token_ids.h"
 #include "cli/verbs.h"
 #include "engine/run.h"
-#include "policy/spec.h"
 
 namespace winnow::cli {
 namespace {
@@ -34,14 +33,6 @@ std::atomic<bool> is_interrupted{false};
 void on_interrupt(int /*signal*/) {
   is_interrupted = true;
   std::signal(SIGINT, SIG_DFL);
-}
-
-// The model's file is mapped: where it was cut off meanwhile, or its disk fails, reading it is this signal.
-void on_lost_file(int /*signal*/) {
-  constexpr std::string_view kMessage =
-      "winnow: error: the model's file was cut off or cannot be read any more\n";
-  [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
-  ::_exit(exit_status(ErrorCode::kIo));
 }
 
 policy::Policy choose_policy(const RunFlags& flags) {
@@ -68,14 +59,7 @@ policy::Policy choose_policy(const RunFlags& flags) {
              budget);
   }
   const std::string spec = !flags.policy.empty() ? flags.policy : budget.empty() ? "full" : "knorm";
-  for (const policy::GivenOption& option : policy::parse_spec(spec).options) {
-    if (option.name == "budget" && !budget.empty()) {
-      throw Error(ErrorCode::kInvalidArgument, "the policy has budget=" + option.value +
-                                                   " and --budget is " + budget +
-                                                   "; give one of them");
-    }
-  }
-  return policy::Policy::parse(spec, budget);
+  return make_policy(spec, budget);
 }
 
 bool is_same_file(const std::string& a, const std::string& b) {
@@ -162,7 +146,7 @@ int answer(const RunFlags& flags) {
     }
   }
 
-  std::signal(SIGBUS, on_lost_file);
+  report_lost_file();
   const model::Model model(flags.model, {.weights = model::parse_weight_type(flags.weights),
                                          .n_threads = options.session.engine.n_threads,
                                          .rope = flags.rope});

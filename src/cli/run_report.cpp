@@ -85,6 +85,18 @@ double decimal(float value) {
   return std::stod(number_text(value));
 }
 
+size_t full_cache_bytes(const engine::Sequence& sequence) {
+  return sequence.cache.shape().full_bytes(sequence.positions_fed);
+}
+
+std::string format_number(const char* format, double value) {
+  char text[64];
+  std::snprintf(text, sizeof(text), format, value);
+  return text;
+}
+
+}  // namespace
+
 ordered_json rope_json(const model::Hyperparameters& hyper) {
   const model::Rope& rope = hyper.rope;
   return {{"scaling", model::rope_scaling_name(rope.scaling)},
@@ -97,18 +109,6 @@ ordered_json rope_json(const model::Hyperparameters& hyper) {
           {"n_ctx_orig", rope.n_ctx_orig},
           {"n_ctx_scaled", hyper.n_ctx_scaled}};
 }
-
-size_t full_cache_bytes(const engine::Sequence& sequence) {
-  return sequence.cache.shape().full_bytes(sequence.positions_fed);
-}
-
-std::string format_number(const char* format, double value) {
-  char text[64];
-  std::snprintf(text, sizeof(text), format, value);
-  return text;
-}
-
-}  // namespace
 
 ordered_json plan_json(const engine::Run& run) {
   const engine::Session& session = run.session();

@@ -8,6 +8,7 @@
 
 namespace winnow::cli {
 
+nlohmann::ordered_json rope_json(const model::Hyperparameters& hyper);
 nlohmann::ordered_json plan_json(const engine::Run& run);
 nlohmann::ordered_json result_json(const model::Hyperparameters& hyper,
                                    const engine::Sequence& sequence,

@@ -166,6 +166,25 @@ const char* evict_when_name(EvictWhen when) {
   return kEvictNames.at(static_cast<size_t>(when));
 }
 
+PrefillOrder default_prefill_order(const policy::Policy& policy, EvictWhen evict) {
+  const bool is_one_shot = !policy.is_unlimited() && evict != EvictWhen::kPerChunk;
+  return is_one_shot ? PrefillOrder::kLayerMajor : PrefillOrder::kChunkMajor;
+}
+
+void check_context(const model::Hyperparameters& hyper, int n_positions) {
+  if (n_positions <= hyper.n_ctx_scaled) {
+    return;
+  }
+  const std::string trained = std::to_string(hyper.n_ctx_train) + " the model was trained for";
+  const std::string scaled =
+      hyper.n_ctx_scaled == hyper.n_ctx_train
+          ? ""
+          : std::to_string(hyper.n_ctx_scaled) + " that rope scaling makes of the ";
+  throw Error(ErrorCode::kInvalidArgument, "a context of " + std::to_string(n_positions) +
+                                               " tokens is beyond the " + scaled + trained +
+                                               "; --allow-beyond-context permits it");
+}
+
 policy::BudgetContext budget_context(int n_document, int n_prompt, const cache::CacheShape& shape) {
   return {.n_document = n_document,
           .n_extra = n_prompt - n_document,

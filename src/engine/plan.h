@@ -20,6 +20,13 @@ enum class EvictWhen {
 EvictWhen parse_evict_when(std::string_view name);  // throws invalid_argument with the list
 const char* evict_when_name(EvictWhen when);
 
+// Layer-major where a budget is cut once, chunk-major where nothing is evicted or every chunk is.
+PrefillOrder default_prefill_order(const policy::Policy& policy, EvictWhen evict);
+
+// Throws invalid_argument where so many positions are beyond what the model was trained for, or what rope scaling by option
+// makes of it.
+void check_context(const model::Hyperparameters& hyper, int n_positions);
+
 // The prompt's parts, in tokens.
 struct PromptLengths {
   int before_question = 0;  // template and document: what before-question eviction reads first

@@ -20,30 +20,11 @@ double ms_between(Clock::time_point start, Clock::time_point end) {
 // In the order of StopReason.
 constexpr std::array<const char*, 4> kStopNames{"end-of-text", "length", "context", "cancelled"};
 
-PrefillOrder choose_order(const SessionOptions& options, const policy::Policy& policy) {
-  if (options.order) {
-    return *options.order;
-  }
-  const bool is_one_shot = !policy.is_unlimited() && options.evict != EvictWhen::kPerChunk;
-  return is_one_shot ? PrefillOrder::kLayerMajor : PrefillOrder::kChunkMajor;
-}
-
-// "the 4096 the model was trained for"
-std::string context_text(const model::Hyperparameters& hyper) {
-  const std::string trained = std::to_string(hyper.n_ctx_train) + " the model was trained for";
-  return hyper.n_ctx_scaled == hyper.n_ctx_train ? "the " + trained
-                                                 : "the " + std::to_string(hyper.n_ctx_scaled) +
-                                                       " that rope scaling makes of the " + trained;
-}
-
 int choose_context(const model::Model& model, const SessionOptions& options) {
-  const int trained = model.hyper().n_ctx_scaled;
-  if (options.n_ctx > trained && !options.allow_beyond_context) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "a context of " + std::to_string(options.n_ctx) + " tokens is beyond " +
-                    context_text(model.hyper()) + "; --allow-beyond-context permits it");
+  if (!options.allow_beyond_context) {
+    check_context(model.hyper(), options.n_ctx);
   }
-  return options.n_ctx > 0 ? options.n_ctx : trained;
+  return options.n_ctx > 0 ? options.n_ctx : model.hyper().n_ctx_scaled;
 }
 
 EngineOptions with_context(EngineOptions options, int n_ctx) {
@@ -78,7 +59,7 @@ Session::Session(const model::Model& model, policy::Policy policy, const Session
     : model_(model),
       policy_(std::move(policy)),
       options_(options),
-      order_(choose_order(options, policy_)),
+      order_(options.order.value_or(default_prefill_order(policy_, options.evict))),
       n_ctx_(choose_context(model, options)),
       engine_(model, with_context(options.engine, n_ctx_)),
       shape_(cache_shape(model.hyper(), options.key_type, options.value_type, policy_, 0)) {

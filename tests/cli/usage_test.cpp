@@ -19,11 +19,12 @@ TEST(Usage, NeedsAVerb) {
 }
 
 TEST(Usage, SuggestsTheNearestVerb) {
-  expect_usage_error({"rnu", "-m", "x"}, {"'rnu'", "did you mean 'run'", "run, methods"});
+  expect_usage_error({"rnu", "-m", "x"}, {"'rnu'", "did you mean 'run'", "run, bench, methods"});
 }
 
 TEST(Usage, ListsTheVerbsWhereNoneIsNear) {
-  expect_usage_error({"transmogrify"}, {"unknown verb 'transmogrify' (allowed: run, methods)"});
+  expect_usage_error({"transmogrify"},
+                     {"unknown verb 'transmogrify' (allowed: run, bench, methods)"});
 }
 
 TEST(Usage, SuggestsTheNearestOption) {

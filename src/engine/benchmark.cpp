@@ -1,0 +1,188 @@
+#include "engine/benchmark.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "engine/sampling.h"
+#include "engine/work.h"
+
+namespace winnow::engine {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+int64_t ns_since(Clock::time_point start) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
+}
+
+Token token_at(int position, int n_vocab) {
+  return static_cast<Token>(splitmix64(static_cast<uint64_t>(position)) %
+                            static_cast<uint64_t>(n_vocab));
+}
+
+const BenchmarkOptions& checked(const model::Model& model, const BenchmarkOptions& options) {
+  if (!options.allow_beyond_context) {
+    check_context(model.hyper(), options.depth + options.max_tokens);
+  }
+  if (options.evict == EvictWhen::kBeforeQuestion) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "a benchmark has no question to evict before (allowed: after-prompt, per-chunk)");
+  }
+  return options;
+}
+
+}  // namespace
+
+std::string test_name(const BenchmarkTest& test, int depth) {
+  return (test.kind == BenchmarkTest::Kind::kPrompt ? "pp" : "tg") + std::to_string(test.n_tokens) +
+         (depth > 0 ? " @ d" + std::to_string(depth) : "");
+}
+
+Benchmark::Benchmark(const model::Model& model, policy::Policy policy,
+                     const BenchmarkOptions& options)
+    : model_(model),
+      policy_(std::move(policy)),
+      options_(checked(model, options)),
+      order_(options.order.value_or(default_prefill_order(policy_, options.evict))),
+      engine_(model, options.engine) {}
+
+BenchmarkResult Benchmark::measure(const BenchmarkTest& test,
+                                   const std::function<void(double)>& progress) {
+  WINNOW_CHECK(test.n_tokens > 0 && test.n_tokens <= options_.max_tokens);
+  progress(0);
+  fill(test);
+  repeat(test);  // warms up
+  BenchmarkResult result;
+  for (int i = 0; i < options_.n_repetitions; ++i) {
+    progress(static_cast<double>(i + 1) / (options_.n_repetitions + 1));
+    result.repetitions.push_back(repeat(test));
+  }
+  result.budget_rows = base_->policy.budget_rows();
+  result.footprint = engine_.peak_footprint();
+  return result;
+}
+
+// The context itself stays beside its copies; it may be there already.
+void Benchmark::check_fits(const BenchmarkTest& test) {
+  const bool is_prompt = test.kind == BenchmarkTest::Kind::kPrompt;
+  const int n_prompt = options_.depth + (is_prompt ? test.n_tokens : 0);
+  const int n_decoded = is_prompt ? 0 : test.n_tokens;
+  cache::CacheShape shape = cache_shape(model_.hyper(), options_.key_type, options_.value_type,
+                                        policy_, options_.depth + options_.max_tokens + 1);
+  Plan plan =
+      make_plan({.prompt = {.before_question = n_prompt, .document = n_prompt, .total = n_prompt},
+                 .n_predict = n_decoded + 1,
+                 .evict = options_.evict,
+                 .order = order_,
+                 .n_batch = options_.engine.n_batch},
+                shape, policy_);
+  const auto n_caches = static_cast<size_t>(options_.n_sequences + (base_ ? 0 : 1));
+  plan.kv_peak_bytes *= n_caches;
+  plan.footprint = engine_.footprint(
+      {.n_held = options_.depth,
+       .n_prompt = is_prompt ? std::max(options_.depth, options_.n_sequences * test.n_tokens)
+                             : std::max(options_.depth, 1),
+       .n_decoded = n_decoded,
+       .order = order_,
+       .has_all_logits = false});
+  engine::check_fits(plan, shape.reserved_bytes() * n_caches, options_.engine.n_threads);
+}
+
+// A budget in percent refers to the whole prompt, so that it may change from test to test.
+void Benchmark::fill(const BenchmarkTest& test) {
+  const bool is_prompt = test.kind == BenchmarkTest::Kind::kPrompt;
+  const int n_document = options_.depth + (is_prompt ? test.n_tokens : 0);
+  const cache::CacheShape shape =
+      cache_shape(model_.hyper(), options_.key_type, options_.value_type, policy_,
+                  options_.depth + options_.max_tokens + 1);
+  policy_.resolve(budget_context(n_document, n_document, shape));
+  if (base_ && base_->policy.budget_rows() != policy_.budget_rows()) {
+    base_.reset();
+  }
+  check_fits(test);
+  if (base_) {
+    return;
+  }
+  base_.emplace(shape, policy_);
+  if (options_.depth > 0) {
+    feed({&*base_, 1}, 0, options_.depth, WantedLogits::kNone);
+  }
+}
+
+std::vector<std::vector<float>> Benchmark::feed(std::span<Sequence> sequences, int first,
+                                                int n_tokens, WantedLogits logits) {
+  std::vector<Token> tokens;
+  for (int i = 0; i < n_tokens; ++i) {
+    tokens.push_back(token_at(first + i, model_.hyper().n_vocab));
+  }
+  std::vector<Feed> feeds;
+  for (Sequence& sequence : sequences) {
+    feeds.push_back({.sequence = &sequence, .tokens = tokens, .logits = logits});
+  }
+  return engine_.feed(
+      feeds, {.order = order_,
+              .eviction = options_.evict == EvictWhen::kPerChunk ? PromptEviction::kPerChunk
+                                                                 : PromptEviction::kAfter,
+              .progress = {}});
+}
+
+Repetition Benchmark::repeat(const BenchmarkTest& test) {
+  std::vector<Sequence> sequences;
+  for (int i = 0; i < options_.n_sequences; ++i) {
+    sequences.push_back(fork(*base_));
+  }
+  Repetition repetition;
+  if (test.kind == BenchmarkTest::Kind::kPrompt) {
+    read_prompt(sequences, test.n_tokens, repetition);
+  } else {
+    decode(sequences, test.n_tokens, repetition);
+  }
+  for (const Sequence& sequence : sequences) {
+    repetition.n_evictions += sequence.evictions.count - base_->evictions.count;
+    repetition.eviction_ms += sequence.evictions.ms - base_->evictions.ms;
+    repetition.kv_now_bytes += sequence.cache.now_bytes();
+    repetition.kv_peak_bytes += sequence.cache.peak_bytes();
+    repetition.kv_full_bytes += sequence.cache.shape().full_bytes(sequence.positions_fed);
+  }
+  return repetition;
+}
+
+void Benchmark::read_prompt(std::span<Sequence> sequences, int n_tokens, Repetition& repetition) {
+  for (const Sequence& sequence : sequences) {
+    repetition.operations += prompt_operations(model_, sequence.cache, n_tokens);
+  }
+  Sampler sampler({.temperature = 0});
+  const Clock::time_point start = Clock::now();
+  const auto logits = feed(sequences, options_.depth, n_tokens, WantedLogits::kLast);
+  repetition.ns = ns_since(start);
+  for (const std::vector<float>& last : logits) {
+    sampler.sample(last);
+  }
+  repetition.first_token_ns = ns_since(start);
+}
+
+// The next tokens are given, so that nothing is measured but decoding.
+void Benchmark::decode(std::span<Sequence> sequences, int n_tokens, Repetition& repetition) {
+  std::vector<DecodeInput> inputs;
+  for (Sequence& sequence : sequences) {
+    inputs.push_back({.sequence = &sequence, .token = 0});
+  }
+  std::vector<float> logits;
+  const Clock::time_point start = Clock::now();
+  for (int i = 0; i < n_tokens; ++i) {
+    for (DecodeInput& input : inputs) {
+      input.token = token_at(options_.depth + i, model_.hyper().n_vocab);
+      repetition.read_bytes += static_cast<double>(attended_bytes(input.sequence->cache));
+    }
+    logits = engine_.decode(inputs);
+  }
+  repetition.ns = ns_since(start);
+  repetition.read_bytes += static_cast<double>(step_weight_bytes(model_)) * n_tokens;
+  const auto n_vocab = static_cast<size_t>(model_.hyper().n_vocab);
+  Sampler({.temperature = 0}).sample({logits.data(), n_vocab});  // a result that is none counts not
+}
+
+}  // namespace winnow::engine
