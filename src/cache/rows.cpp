@@ -1,39 +1,25 @@
 #include "cache/rows.h"
 
-#include <array>
-#include <string>
-
-#include "base/error.h"
+#include "base/name_table.h"
 
 namespace winnow::cache {
 namespace {
 
-struct TypeRow {
-  const char* name;
-  size_t element_bytes;
-};
-
-// In the order of RowType.
-constexpr std::array<TypeRow, 3> kTypes{{{"f32", 4}, {"f16", 2}, {"bf16", 2}}};
+constexpr NameTable<RowType, 3> kRowTypes{
+    "cache type", {{RowType::kF32, "f32"}, {RowType::kF16, "f16"}, {RowType::kBf16, "bf16"}}};
 
 }  // namespace
 
 RowType parse_row_type(std::string_view name) {
-  for (size_t i = 0; i < kTypes.size(); ++i) {
-    if (name == kTypes.at(i).name) {
-      return static_cast<RowType>(i);
-    }
-  }
-  throw Error(ErrorCode::kInvalidArgument,
-              "cache type '" + std::string(name) + "' is not known (f32, f16, bf16)");
+  return kRowTypes.parse(name);
 }
 
 const char* row_type_name(RowType type) {
-  return kTypes.at(static_cast<size_t>(type)).name;
+  return kRowTypes.name(type);
 }
 
 size_t element_bytes(RowType type) {
-  return kTypes.at(static_cast<size_t>(type)).element_bytes;
+  return type == RowType::kF32 ? 4 : 2;
 }
 
 }  // namespace winnow::cache

@@ -4,9 +4,16 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/name_table.h"
 
 namespace winnow::engine {
 namespace {
+
+constexpr NameTable<std::optional<PrefillOrder>, 3> kPrefillOrders{
+    "prefill order",
+    {{std::nullopt, "auto"},
+     {PrefillOrder::kLayerMajor, "layer-major"},
+     {PrefillOrder::kChunkMajor, "chunk-major"}}};
 
 // Feeds share chunks, except where chunks are the occasions of eviction: there a neighbour would change what is kept.
 std::vector<Chunk> cut_into_chunks(std::span<const Feed> feeds, PromptEviction eviction,
@@ -36,20 +43,11 @@ std::vector<Chunk> cut_into_chunks(std::span<const Feed> feeds, PromptEviction e
 }  // namespace
 
 const char* prefill_order_name(PrefillOrder order) {
-  return order == PrefillOrder::kChunkMajor ? "chunk-major" : "layer-major";
+  return kPrefillOrders.name(order);
 }
 
 std::optional<PrefillOrder> parse_prefill_order(std::string_view name) {
-  for (const PrefillOrder order : {PrefillOrder::kChunkMajor, PrefillOrder::kLayerMajor}) {
-    if (name == prefill_order_name(order)) {
-      return order;
-    }
-  }
-  if (name == "auto") {
-    return std::nullopt;
-  }
-  throw Error(ErrorCode::kInvalidArgument, "--prefill '" + std::string(name) +
-                                               "' is not known (auto, layer-major, chunk-major)");
+  return kPrefillOrders.parse(name);
 }
 
 int padded_rows(int n_tokens) {

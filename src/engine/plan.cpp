@@ -1,20 +1,22 @@
 #include "engine/plan.h"
 
 #include <algorithm>
-#include <array>
 #include <climits>
 #include <string>
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/name_table.h"
 #include "base/threads.h"
 #include "cache/storage.h"
 
 namespace winnow::engine {
 namespace {
 
-// In the order of EvictWhen.
-constexpr std::array<const char*, 3> kEvictNames{"after-prompt", "before-question", "per-chunk"};
+constexpr NameTable<EvictWhen, 3> kEvictTimes{"time of eviction",
+                                              {{EvictWhen::kAfterPrompt, "after-prompt"},
+                                               {EvictWhen::kBeforeQuestion, "before-question"},
+                                               {EvictWhen::kPerChunk, "per-chunk"}}};
 
 // Follows the number of rows per KV head through a run, of layers that see everything and of those with a window, which
 // all have the same one.
@@ -152,18 +154,11 @@ int64_t saturating_add(int64_t a, int64_t b) {
 }  // namespace
 
 EvictWhen parse_evict_when(std::string_view name) {
-  for (size_t i = 0; i < kEvictNames.size(); ++i) {
-    if (name == kEvictNames.at(i)) {
-      return static_cast<EvictWhen>(i);
-    }
-  }
-  throw Error(ErrorCode::kInvalidArgument,
-              "--evict '" + std::string(name) +
-                  "' is not known (after-prompt, before-question, per-chunk)");
+  return kEvictTimes.parse(name);
 }
 
 const char* evict_when_name(EvictWhen when) {
-  return kEvictNames.at(static_cast<size_t>(when));
+  return kEvictTimes.name(when);
 }
 
 PrefillOrder default_prefill_order(const policy::Policy& policy, EvictWhen evict) {

@@ -1,18 +1,21 @@
 #include "model/rope.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <string>
 
 #include "base/error.h"
+#include "base/name_table.h"
 #include "base/text.h"
 
 namespace winnow::model {
 namespace {
 
-// In the order of RopeScaling.
-constexpr std::array<const char*, 4> kScalingNames{"none", "linear", "yarn", "longrope"};
+constexpr NameTable<RopeScaling, 4> kScalings{"rope scaling",
+                                              {{RopeScaling::kNone, "none"},
+                                               {RopeScaling::kLinear, "linear"},
+                                               {RopeScaling::kYarn, "yarn"},
+                                               {RopeScaling::kLongrope, "longrope"}}};
 
 [[noreturn]] void refuse(const std::string& what) {
   throw Error(ErrorCode::kInvalidArgument, what);
@@ -111,16 +114,11 @@ float yarn_attn_factor(float freq_scale) {
 }  // namespace
 
 const char* rope_scaling_name(RopeScaling scaling) {
-  return kScalingNames.at(static_cast<size_t>(scaling));
+  return kScalings.name(scaling);
 }
 
 std::optional<RopeScaling> find_rope_scaling(std::string_view name) {
-  for (size_t i = 0; i < kScalingNames.size(); ++i) {
-    if (name == kScalingNames.at(i)) {
-      return static_cast<RopeScaling>(i);
-    }
-  }
-  return std::nullopt;
+  return kScalings.find(name);
 }
 
 bool RopeOptions::is_given() const {

@@ -1,10 +1,9 @@
 #include "model/weights.h"
 
-#include <algorithm>
 #include <unordered_map>
 
-#include "base/error.h"
 #include "base/log.h"
+#include "base/name_table.h"
 #include "model/families.h"
 #include "model/tensor_lookup.h"
 #include "model/weight_expansion.h"
@@ -12,22 +11,24 @@
 namespace winnow::model {
 namespace {
 
-struct WeightTypeRow {
-  const char* name;
-  WeightType type;
-  ggml_type expanded;
-};
+constexpr NameTable<WeightType, 4> kWeightTypes{"weight type",
+                                                {{WeightType::kFile, "file"},
+                                                 {WeightType::kF16, "f16"},
+                                                 {WeightType::kBf16, "bf16"},
+                                                 {WeightType::kF32, "f32"}}};
 
-constexpr WeightTypeRow kWeightTypes[] = {
-    {"file", WeightType::kFile, GGML_TYPE_COUNT},  // nothing is expanded
-    {"f16", WeightType::kF16, GGML_TYPE_F16},
-    {"bf16", WeightType::kBf16, GGML_TYPE_BF16},
-    {"f32", WeightType::kF32, GGML_TYPE_F32},
-};
-
-const WeightTypeRow& row_of(WeightType type) {
-  return *std::find_if(std::begin(kWeightTypes), std::end(kWeightTypes),
-                       [type](const WeightTypeRow& row) { return row.type == type; });
+ggml_type expanded_type(WeightType type) {
+  switch (type) {
+    case WeightType::kF16:
+      return GGML_TYPE_F16;
+    case WeightType::kBf16:
+      return GGML_TYPE_BF16;
+    case WeightType::kF32:
+      return GGML_TYPE_F32;
+    case WeightType::kFile:
+      break;
+  }
+  return GGML_TYPE_COUNT;  // nothing is expanded
 }
 
 // q, k and v come as three matrices or as one of their rows below each other. Biases of the one may be three all the same,
@@ -94,7 +95,7 @@ std::vector<const ggml_tensor*> matrices_to_expand(const GgufFile& file, WeightT
   std::vector<const ggml_tensor*> matrices;
   for (const ggml_tensor* tensor : file.tensors()) {
     const bool is_matrix = tensor->ne[1] > 1;
-    if (type != WeightType::kFile && is_matrix && tensor->type != row_of(type).expanded) {
+    if (type != WeightType::kFile && is_matrix && tensor->type != expanded_type(type)) {
       matrices.push_back(tensor);
     }
   }
@@ -104,19 +105,11 @@ std::vector<const ggml_tensor*> matrices_to_expand(const GgufFile& file, WeightT
 }  // namespace
 
 WeightType parse_weight_type(std::string_view name) {
-  std::string allowed;
-  for (const WeightTypeRow& row : kWeightTypes) {
-    if (name == row.name) {
-      return row.type;
-    }
-    allowed += (allowed.empty() ? "" : ", ") + std::string(row.name);
-  }
-  throw Error(ErrorCode::kInvalidArgument,
-              "unknown weight type " + quoted(name) + " (allowed: " + allowed + ")");
+  return kWeightTypes.parse(name);
 }
 
 const char* weight_type_name(WeightType type) {
-  return row_of(type).name;
+  return kWeightTypes.name(type);
 }
 
 struct Weights::Storage {
@@ -174,7 +167,7 @@ void Weights::expand(const GgufFile& file, WeightType type, int n_threads) {
   if (sources.empty()) {
     return;
   }
-  storage_->expanded = std::make_unique<ExpandedMatrices>(sources, row_of(type).expanded);
+  storage_->expanded = std::make_unique<ExpandedMatrices>(sources, expanded_type(type));
   const size_t n_overflows = storage_->expanded->convert(n_threads);
   if (n_overflows > 0) {
     log_warning(std::to_string(n_overflows) + " weights are too large for " +
@@ -205,7 +198,7 @@ void Weights::expand(const GgufFile& file, WeightType type, int n_threads) {
 size_t expansion_bytes(const GgufFile& file, WeightType type) {
   size_t n_bytes = 0;
   for (const ggml_tensor* matrix : matrices_to_expand(file, type)) {
-    n_bytes += static_cast<size_t>(ggml_nelements(matrix)) * ggml_type_size(row_of(type).expanded);
+    n_bytes += static_cast<size_t>(ggml_nelements(matrix)) * ggml_type_size(expanded_type(type));
   }
   return n_bytes;
 }
