@@ -238,7 +238,8 @@ void Engine::step(std::span<const StepInput> inputs, std::vector<float>& logits)
   if (inputs.empty()) {
     return;
   }
-  Chunk chunk;
+  Chunk& chunk = step_chunk_;
+  chunk.clear();
   bool has_prompt = false;
   for (const StepInput& input : inputs) {
     Sequence& sequence = *input.sequence;

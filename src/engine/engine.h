@@ -101,6 +101,7 @@ class Engine {
   Evictor evictor_;
   kernels::StepContext step_;
   StepGraphs graphs_;
+  Chunk step_chunk_;  // of step(); kept for its memory
   Footprint peak_{};
 };
 

@@ -74,6 +74,14 @@ void Chunk::pad() {
   positions.resize(tokens.size(), 0);
 }
 
+void Chunk::clear() {
+  slices.clear();
+  sequences.clear();
+  tokens.clear();
+  positions.clear();
+  n_tokens = 0;
+}
+
 PromptFeed::PromptFeed(std::span<const Feed> all_feeds, const FeedOptions& how, int n_batch)
     : feeds(all_feeds),
       options(how),

@@ -59,6 +59,7 @@ int padded_rows(int n_tokens);
 struct Chunk {
   void add(Sequence& sequence, std::span<const Token> more, int first_pos, bool is_prompt);
   void pad();  // to padded_rows(n_tokens)
+  void clear();
 
   std::vector<kernels::Slice> slices;
   std::vector<Sequence*> sequences;  // of the slices
