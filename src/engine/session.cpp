@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "engine/admission.h"
 
 namespace winnow::engine {
 namespace {
@@ -178,6 +179,7 @@ void Session::reserve(int max_rows) {
 
 std::vector<float> Session::read(const PromptTokens& prompt, const ReadOptions& options) {
   check_room(prompt);
+  check_tokens(prompt.all(), model_.hyper().n_vocab);
   if (!sequence_) {
     reserve(n_ctx_);
   }

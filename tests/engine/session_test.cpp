@@ -157,6 +157,7 @@ TEST_F(SessionTest, ARefusedPromptChangesNothing) {
   bad.document.back() = model_.hyper().n_vocab;
   error_of(ErrorCode::kInvalidArgument, [&] { session.read(bad, {}); });
   EXPECT_EQ(session.policy().budget_rows(), 20);
+  EXPECT_EQ(session.sequence()->positions_fed, 200);  // the generated token still waits
   EXPECT_EQ(generate(session, 3).n_generated, 3);
 }
 
