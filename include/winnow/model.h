@@ -41,7 +41,7 @@ struct ModelInfo {
 };
 
 // A handle: copies are the same model, which lives as long as one of them or a session does. It never changes, so any
-// number of threads may use it at the same time.
+// number of threads may use it at the same time. One that was moved from may be destroyed or assigned to, and no more.
 class Model {
  public:
   // Loads a GGUF file. It stays mapped: it must not be cut off or overwritten while the model lives.

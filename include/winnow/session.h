@@ -92,7 +92,8 @@ struct Statistics {
 };
 
 // One thread at a time may use a session; several sessions, of one model or of several, are independent, and each computes
-// with n_threads threads of its own.
+// with n_threads threads of its own. Callbacks may look at the session they come from; feeding it, generating and trimming
+// are refused there (invalid_argument), and it must stay where it is.
 //
 // A feed that throws cancelled, or whose callback throws, leaves layers that disagree: the session refuses all but trim()
 // to a length before it, statistics(), and destruction. Any other error changes nothing. A session that was moved from may be

@@ -77,6 +77,25 @@ struct Session::Impl {
   std::shared_ptr<const model::Model> model;  // outlives the session on it
   SessionOptions options;
   std::unique_ptr<engine::Session> session;
+  bool is_changing = false;  // while a Change lives
+
+  // What changes a session is refused from its own callbacks.
+  class Change {
+   public:
+    explicit Change(Impl& impl) : is_changing_(impl.is_changing) {
+      if (is_changing_) {
+        throw Error(ErrorCode::kInvalidArgument,
+                    "the session is being fed or generates; its callbacks may not change it");
+      }
+      is_changing_ = true;
+    }
+    ~Change() { is_changing_ = false; }
+    Change(const Change&) = delete;
+    Change& operator=(const Change&) = delete;
+
+   private:
+    bool& is_changing_;
+  };
 
   const engine::Sequence& sequence() const { return *session->sequence(); }
   int n_threads() const { return resolve_threads(options.n_threads); }
@@ -90,6 +109,7 @@ struct Session::Impl {
   }
 
   void feed(const engine::PromptTokens& prompt, const FeedOptions& feed_options) {
+    const Change change(*this);
     engine::check_fits(session->plan(prompt, 0), 0, n_threads());
     session->read(prompt, {.logits = engine::WantedLogits::kNone,
                            .progress = feed_options.progress,
@@ -139,6 +159,7 @@ void Session::feed_question(const std::string& question, const FeedOptions& opti
 }
 
 Generation Session::generate(const GenerateOptions& options) {
+  const Impl::Change change(*impl_);
   const engine::GenerateOptions generate = engine_options(options);
   // How long an answer of open length gets is not known.
   engine::check_fits(impl_->session->plan_generation(std::max(options.n_predict, 0)), 0,
@@ -166,6 +187,7 @@ Session Session::fork(const Policy& policy) const {
 }
 
 void Session::trim(int n_positions) {
+  const Impl::Change change(*impl_);
   impl_->session->trim(n_positions);
 }
 

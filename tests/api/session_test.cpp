@@ -281,6 +281,30 @@ TEST_F(PublicSession, ACallbackMayThrow) {
   EXPECT_EQ(text, whole.generate(greedy(n_tokens + 5)).text);
 }
 
+TEST_F(PublicSession, ItsOwnCallbacksCannotChangeIt) {
+  Session whole = session("full");
+  Session session = this->session("full");
+  const auto refuse_all = [&] {
+    const std::vector<std::string> parts{"callbacks may not change it"};
+    expect_refused(ErrorCode::kInvalidArgument, parts, [&] { session.feed_text("x"); });
+    expect_refused(ErrorCode::kInvalidArgument, parts, [&] { session.generate(greedy(1)); });
+    expect_refused(ErrorCode::kInvalidArgument, parts, [&] { session.trim(0); });
+  };
+  whole.feed_text(document(3));
+  session.feed_text(document(3), {.progress = [&](double /*fraction*/) { refuse_all(); }});
+  std::string of_forks;
+  GenerateOptions options = greedy(5);
+  options.on_text = [&](const std::string& text) {
+    refuse_all();
+    of_forks = of_forks.empty() ? text + session.fork().generate(greedy(4)).text : of_forks;
+  };
+  const std::string answer = whole.generate(greedy(5)).text;
+  EXPECT_EQ(session.generate(options).text, answer);
+  EXPECT_EQ(of_forks, answer);
+  session.trim(0);  // afterwards all is allowed
+  EXPECT_EQ(session.statistics().positions_fed, 0);
+}
+
 TEST_F(PublicSession, ACancelledFeedLeavesOnlyTheWayBack) {
   Session session = this->session("full");
   session.feed_text(document(3));
