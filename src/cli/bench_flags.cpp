@@ -88,6 +88,9 @@ engine::EvictWhen parse_eviction(std::string_view name) {
 // Policies times budgets; `full` takes none, so it is there once.
 std::vector<policy::Policy> split_policies(const BenchFlags& flags) {
   const std::vector<std::string> budgets = split(flags.budgets, "--budget");
+  for (const std::string& budget : budgets) {
+    policy::parse_budget(budget);  // throws, even where every policy is `full` and takes none
+  }
   std::vector<std::string> specs = split(flags.policies, "--policy", ';');
   if (specs.empty()) {
     specs.emplace_back(budgets.empty() ? "full" : "knorm");

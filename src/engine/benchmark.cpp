@@ -23,9 +23,21 @@ Token token_at(int position, int n_vocab) {
                             static_cast<uint64_t>(n_vocab));
 }
 
+// Tokens of all sequences, which plans count in one int.
+constexpr int kMaxTogether = 1 << 30;
+
 const BenchmarkOptions& checked(const model::Model& model, const BenchmarkOptions& options) {
   if (!options.allow_beyond_context) {
     check_context(model.hyper(), options.depth + options.max_tokens);
+  }
+  const int64_t n_together =
+      int64_t{options.n_sequences} * (int64_t{options.depth} + options.max_tokens);
+  if (n_together > kMaxTogether) {
+    throw Error(ErrorCode::kInvalidArgument,
+                std::to_string(options.n_sequences) + " sequences of " +
+                    std::to_string(options.depth + options.max_tokens) +
+                    " tokens are too many (at most " + std::to_string(kMaxTogether) +
+                    " tokens together)");
   }
   if (options.evict == EvictWhen::kBeforeQuestion) {
     throw Error(ErrorCode::kInvalidArgument,

@@ -313,6 +313,7 @@ TEST(RefusedBench, PoliciesThatMakeNoSense) {
                        {"budget=8", "--budget is 9"});
   expect_bench_refused({"--policy", "full;"}, kInvalidArgument, {"--policy 'full;'", "empty item"});
   expect_bench_refused({"--budget", "8,x"}, kInvalidArgument, {"'x'"});
+  expect_bench_refused({"--policy", "full", "--budget", "x"}, kInvalidArgument, {"'x'"});
 }
 
 // What cannot run is named; what ran before is there.
@@ -339,6 +340,8 @@ TEST(RefusedBench, ChunksCutInLayerMajorOrder) {
 TEST(RefusedBench, APlanThatDoesNotFit) {
   expect_bench_refused({"-p", "8", "-n", "0", "-d", "200000000", "--allow-beyond-context"},
                        kResourceExhausted, {"pp8 @ d200000000", "policy full", "needs"});
+  expect_bench_refused({"-p", "200000000", "-n", "0", "-np", "256", "--allow-beyond-context"},
+                       kInvalidArgument, {"256 sequences of 200000000 tokens", "1073741824"});
 }
 
 }  // namespace
