@@ -34,5 +34,8 @@ std::string number_text(double value) {
 std::string number_text(float value) {
   return fixed_text(value);
 }
+std::string number_text(int value) {
+  return std::to_string(value);
+}
 
 }  // namespace winnow

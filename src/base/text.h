@@ -11,5 +11,6 @@ std::string_view trim(std::string_view text);
 // The shortest decimal that reads back as the same number, without an exponent: "0.1", "512".
 std::string number_text(double value);
 std::string number_text(float value);
+std::string number_text(int value);
 
 }  // namespace winnow

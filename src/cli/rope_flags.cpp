@@ -1,6 +1,8 @@
 #include "cli/rope_flags.h"
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdlib>
 #include <string>
 
 namespace winnow::cli {
@@ -13,6 +15,14 @@ std::string refuse_scaling(const std::string& name) {
              : "'" + name + "' is not known (none, linear, yarn)";
 }
 
+// What a float cannot hold would be taken for 0, which stands for the file's value.
+std::string refuse_underflow(const std::string& number) {
+  errno = 0;
+  return std::strtof(number.c_str(), nullptr) == 0 && errno == ERANGE
+             ? "'" + number + "' is too close to 0"
+             : "";
+}
+
 }  // namespace
 
 void add_rope_flags(CLI::App& app, model::RopeOptions& rope) {
@@ -23,7 +33,9 @@ void add_rope_flags(CLI::App& app, model::RopeOptions& rope) {
       ->check(refuse_scaling);
   const auto add = [&app](auto& field, const char* name, auto /*low*/, auto /*high*/,
                           auto /*as_stated*/, const char* help) {
-    app.add_option(std::string("--") + name, field, help)->capture_default_str();
+    app.add_option(std::string("--") + name, field, help)
+        ->check(refuse_underflow)
+        ->capture_default_str();
   };
   rope.visit(add);
 }

@@ -25,10 +25,9 @@ void check_ranges(RopeOptions options) {  // a copy: visitors may write
   const auto check = [](auto value, const char* name, auto low, auto high, auto as_stated,
                         const char* /*help*/) {
     if (value != as_stated && !(value >= low && value <= high)) {
-      refuse("--" + std::string(name) + " " + number_text(static_cast<float>(value)) +
-             " is out of range (" + number_text(static_cast<float>(low)) + " to " +
-             number_text(static_cast<float>(high)) + ", or " +
-             number_text(static_cast<float>(as_stated)) + " for what the model's file states)");
+      refuse("--" + std::string(name) + " " + number_text(value) + " is out of range (" +
+             number_text(low) + " to " + number_text(high) + ", or " + number_text(as_stated) +
+             " for what the model's file states)");
     }
   };
   options.visit(check);

@@ -77,6 +77,9 @@ TEST(Rope, RefusesWhatMakesNoSense) {
   refused({"--rope-scaling", ""}, {"--rope-scaling"});
   refused({"--rope-scale", "four"}, {"--rope-scale", "four"});
   refused({"--rope-scale", "nan"}, {"--rope-scale nan", "0.001 to 1000000"});
+  refused({"--rope-freq-scale", "1e-300"}, {"--rope-freq-scale", "1e-300"});
+  refused({"--rope-scaling", "yarn", "--rope-scale", "2", "--yarn-orig-ctx", "2147483647"},
+          {"--yarn-orig-ctx 2147483647", "1 to 1073741824"});
   refused({"--rope-freq-base", "-1"}, {"--rope-freq-base -1", "1 to"});
   refused({"--rope-scale", "2", "--rope-freq-scale", "0.5"}, {"give one"});
   refused({"--yarn-ext-factor", "0.5"}, {"--rope-scaling yarn"});
