@@ -107,7 +107,7 @@ class Comparison {
     setup.n_together = 128 + options.n_decode;
     for (const std::string& weights : options.weights) {
       models_.push_back(std::make_unique<model::Model>(
-          options.model, model::ModelOptions{.weights = model::parse_weight_type(weights),
+          options.model, model::ModelOptions{.weights = model::parse_weight_option(weights),
                                              .n_threads = setup.n_threads}));
     }
     tokens_ = random_tokens(options.depth + options.n_prefill, models_[0]->hyper().n_vocab);

@@ -20,7 +20,10 @@ class Model;
 using Token = std::int32_t;
 
 struct ModelOptions {
-  // What matrices are multiplied as: "file", as the file stores them, or expanded at load: "f16", "bf16", "f32".
+  // What matrices are multiplied as: "file", as the file stores them, or expanded at load: "f16", "bf16", "f32". With
+  // "prompt-f16", "prompt-bf16" and "prompt-f32" the layers' matrices are expanded for reading prompts, which is often much
+  // faster, while generated tokens take the file's, which are fewer bytes. There is no "auto" here: the program chooses
+  // by its prompt, which a model that is loaded does not know.
   std::string weights = "file";
   int n_threads = -1;  // for expanding; 1 to 512, or -1: as many as the machine reports
 };

@@ -7,7 +7,7 @@ namespace winnow {
 
 Model::Model(const std::string& path, const ModelOptions& options)
     : impl_(std::make_shared<model::Model>(
-          path, model::ModelOptions{.weights = model::parse_weight_type(options.weights),
+          path, model::ModelOptions{.weights = model::parse_weight_option(options.weights),
                                     .n_threads = resolve_threads(options.n_threads)})) {}
 
 ModelInfo Model::info() const {
@@ -22,7 +22,7 @@ ModelInfo Model::info() const {
           .n_ctx_train = hyper.n_ctx_train,
           .has_chat_template = !impl_->vocabulary().chat_template().empty(),
           .mapped_bytes = impl_->weights().mapped_bytes(),
-          .expanded_bytes = impl_->weights().expanded_bytes()};
+          .expanded_bytes = impl_->expanded_bytes()};
 }
 
 std::vector<Token> Model::tokenize(std::string_view text) const {

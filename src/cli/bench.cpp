@@ -32,7 +32,7 @@ struct LoadedModel {
   }
 
   std::string path;
-  model::WeightType weights;
+  model::WeightOption weights;
   model::Model model;
   std::string fingerprint;
 };

@@ -141,7 +141,7 @@ void add_bench_flags(CLI::App& app, BenchFlags& flags) {
   list("--np,--parallel", flags.sequences, "sequences that go on together");
   list("-t,--threads", flags.threads, "threads; -1: one per logical processor");
   list("-b,--batch-size", flags.batches, "most prompt tokens computed at once");
-  list("--weights", flags.weights, "file, f16, bf16, f32");
+  list("--weights", flags.weights, "file, f16, bf16, f32, prompt-f16, prompt-bf16, prompt-f32");
   list("--ctk,--cache-type-k", flags.key_types, "type of cached keys: f32, f16, bf16");
   list("--ctv,--cache-type-v", flags.value_types, "type of cached values: f32, f16, bf16");
   list("--policy,--method", flags.policies,
@@ -192,8 +192,10 @@ std::vector<BenchSetting> bench_settings(const BenchFlags& flags) {
   settings.front().options.allow_beyond_context = flags.allow_beyond_context;
 
   cross(settings, flags.models, [](BenchSetting& s, const std::string& v) { s.model = v; });
-  cross(settings, split_as(flags.weights, "--weights", model::parse_weight_type),
-        [](BenchSetting& s, model::WeightType v) { s.weights = v; });
+  cross(settings,
+        split_as(flags.weights, "--weights",
+                 [](std::string_view name) { return model::parse_weight_option(name); }),
+        [](BenchSetting& s, const model::WeightOption& v) { s.weights = v; });
   cross(settings, split_threads(flags.threads),
         [](BenchSetting& s, int v) { s.options.engine.n_threads = v; });
   cross(settings, split_counts(flags.batches, "--batch-size", 1, 1 << 20),

@@ -41,7 +41,7 @@ struct BenchFlags {
 // One combination of everything but the tests.
 struct BenchSetting {
   std::string model;
-  model::WeightType weights = model::WeightType::kFile;
+  model::WeightOption weights;
   policy::Policy policy = policy::Policy::parse("full");
   engine::BenchmarkOptions options = {};
 };

@@ -103,7 +103,7 @@ struct Column {
 
 constexpr std::array kColumns{
     Column{"weights",
-           [](const BenchSetting& s) { return std::string(model::weight_type_name(s.weights)); }},
+           [](const BenchSetting& s) { return std::string(model::weight_option_name(s.weights)); }},
     Column{"n_batch",
            [](const BenchSetting& s) { return std::to_string(s.options.engine.n_batch); }},
     Column{"type_k",
@@ -197,10 +197,9 @@ ordered_json bench_json(const BenchRun& run) {
       {"model_fingerprint", run.fingerprint},
       {"model_size", engine::tensor_bytes(run.model)},
       {"model_n_params", engine::n_params(run.model)},
-      {"weights", model::weight_type_name(run.setting.weights)},
+      {"weights", model::weight_option_name(run.setting.weights)},
       {"weights_bytes",
-       {{"mapped", run.model.weights().mapped_bytes()},
-        {"expanded", run.model.weights().expanded_bytes()}}},
+       {{"mapped", run.model.weights().mapped_bytes()}, {"expanded", run.model.expanded_bytes()}}},
       {"rope", rope_json(run.model.hyper())},
       {"n_threads", options.engine.n_threads},
       {"n_batch", options.engine.n_batch},

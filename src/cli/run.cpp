@@ -27,6 +27,9 @@
 namespace winnow::cli {
 namespace {
 
+// The --weights that choose by themselves.
+constexpr const char* kAutoWeights = "auto";
+
 std::atomic<bool> is_interrupted{false};
 
 // The first Ctrl-C asks for an orderly stop; a second one ends the program as usual.
@@ -146,13 +149,21 @@ int answer(const RunFlags& flags) {
     }
   }
 
+  options.chooses_weights = flags.weights == kAutoWeights;
+
   report_lost_file();
-  const model::Model model(flags.model, {.weights = model::parse_weight_type(flags.weights),
-                                         .n_threads = options.session.engine.n_threads,
-                                         .rope = flags.rope});
+  model::Model model(
+      flags.model,
+      {.weights = options.chooses_weights ? model::WeightOption{}
+                                          : model::parse_weight_option(flags.weights, kAutoWeights),
+       .n_threads = options.session.engine.n_threads,
+       .rope = flags.rope});
   engine::Run run(model, std::move(policy), read_prompt(flags, model), options);
+  if (!run.weights().advice.empty()) {
+    log_info(run.weights().advice);
+  }
   if (flags.is_dry_run) {
-    write_output((flags.is_json ? plan_json(run).dump(2) : plan_text(run)) + "\n");
+    write_output((flags.is_json ? plan_json(run, flags.weights).dump(2) : plan_text(run)) + "\n");
     return 0;
   }
   std::signal(SIGINT, on_interrupt);
@@ -172,12 +183,12 @@ int answer(const RunFlags& flags) {
   bar.clear();
   if (flags.is_json) {
     // A token may end inside a character; JSON must not.
-    write_output(result_json(model.hyper(), sequence, result)
+    write_output(result_json(model, flags.weights, sequence, result)
                      .dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
                  "\n");
   } else {
     write_output("\n");
-    log_info(result_text(sequence, result));
+    log_info(result_text(model, sequence, result));
   }
   warn_about_values(sequence.cache);
   write_dumps(flags, sequence, result, model.hyper().n_vocab);

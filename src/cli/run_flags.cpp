@@ -47,7 +47,9 @@ void add_input_flags(CLI::App& app, RunFlags& flags) {
       ->check(refuse_thread_count)
       ->capture_default_str();
   app.add_option("--weights", flags.weights,
-                 "multiply with weights as in the file, or expanded at load: file, f16, bf16, f32")
+                 "multiply with weights as in the file, or expanded at load: file, f16, bf16, f32; "
+                 "prompt-f16, prompt-bf16, prompt-f32: expanded for the prompt only; auto: "
+                 "prompt-bf16 or prompt-f16 where, as measured, that pays and memory allows")
       ->capture_default_str();
   CLI::Option* const chat_template = app.add_option("--chat-template", flags.chat_template,
                                                     "a template's name (chatml, llama3, …) or text")

@@ -22,7 +22,7 @@ struct RunFlags {
   double compression_ratio = 0;
   std::string evict = "after-prompt";
   std::string prefill = "auto";
-  std::string weights = "file";
+  std::string weights = "auto";
   std::string key_type = "f16";
   std::string value_type = "f16";
   std::string chat_template;

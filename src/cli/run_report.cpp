@@ -95,6 +95,44 @@ std::string format_number(const char* format, double value) {
   return text;
 }
 
+// The weights as they were loaded, and what the run's choice adds or will add.
+ordered_json weights_json(const model::Model& model, const std::string& option,
+                          const engine::WeightChoice& choice) {
+  const bool is_chosen = choice.type != model::WeightType::kFile;
+  const model::WeightType prompt = is_chosen ? choice.type : model.weight_option().type;
+  const model::WeightType decode =
+      model.weight_option().is_for_prompts ? model::WeightType::kFile : model.weight_option().type;
+  return {{"option", option},
+          {"prompt", model::weight_type_name(prompt)},
+          {"decode", model::weight_type_name(decode)},
+          {"expanded_bytes", is_chosen ? choice.expanded_bytes : model.expanded_bytes()},
+          {"mapped_bytes", model.weights().mapped_bytes()},
+          {"measured_speedup",
+           choice.speedup > 0 ? ordered_json(choice.speedup) : ordered_json(nullptr)},
+          {"measure_ms", choice.measure_ms},
+          {"expand_ms", is_chosen ? choice.expand_ms : model.expand_ms()}};
+}
+
+// "202.5 MiB expanded to bf16 for the prompt"; empty where nothing is expanded.
+std::string expansion_text(const model::Model& model, const engine::WeightChoice& choice) {
+  const bool is_chosen = choice.type != model::WeightType::kFile;
+  const model::WeightOption option =
+      is_chosen ? model::WeightOption{.type = choice.type, .is_for_prompts = true}
+                : model.weight_option();
+  if (option.type == model::WeightType::kFile) {
+    return "";
+  }
+  std::string text = format_bytes(is_chosen ? choice.expanded_bytes : model.expanded_bytes()) +
+                     " expanded to " + model::weight_type_name(option.type);
+  if (option.is_for_prompts) {
+    text += " for the prompt";
+  }
+  if (is_chosen) {
+    text += ", measured " + format_number("%.1f", choice.speedup) + " times as fast";
+  }
+  return text;
+}
+
 }  // namespace
 
 ordered_json rope_json(const model::Hyperparameters& hyper) {
@@ -110,7 +148,7 @@ ordered_json rope_json(const model::Hyperparameters& hyper) {
           {"n_ctx_scaled", hyper.n_ctx_scaled}};
 }
 
-ordered_json plan_json(const engine::Run& run) {
+ordered_json plan_json(const engine::Run& run, const std::string& weights_option) {
   const engine::Session& session = run.session();
   const engine::Plan& plan = run.plan();
   const cache::CacheShape& shape = session.shape();
@@ -126,11 +164,12 @@ ordered_json plan_json(const engine::Run& run) {
             {"full_cache", plan.kv_full_bytes}}},
           {"residual_bytes", plan.footprint.residual_bytes},
           {"compute_bytes", plan.footprint.compute_bytes()},
-          {"peak_bytes", plan.peak_bytes()}};
+          {"peak_bytes", plan.peak_bytes()},
+          {"weights", weights_json(run.model(), weights_option, run.weights())}};
 }
 
-ordered_json result_json(const model::Hyperparameters& hyper, const engine::Sequence& sequence,
-                         const engine::RunResult& result) {
+ordered_json result_json(const model::Model& model, const std::string& weights_option,
+                         const engine::Sequence& sequence, const engine::RunResult& result) {
   const cache::Cache& cache = sequence.cache;
   const cache::Cache::AppendCounts counts = cache.append_counts();
   const engine::Engine::Footprint& footprint = result.footprint;
@@ -144,7 +183,8 @@ ordered_json result_json(const model::Hyperparameters& hyper, const engine::Sequ
       {"budget_rows", budget_json(sequence.policy.budget_rows())},
       {"evict", engine::evict_when_name(result.evict)},
       {"prefill", engine::prefill_order_name(result.order)},
-      {"rope", rope_json(hyper)},
+      {"weights", weights_json(model, weights_option, result.weights)},
+      {"rope", rope_json(model.hyper())},
       {"seed", result.seed},
       {"positions_fed", sequence.positions_fed},
       {"rows_evicted", cache.rows_evicted()},
@@ -187,21 +227,26 @@ std::string plan_text(const engine::Run& run) {
   const std::string budget = plan.budget_rows == INT_MAX
                                  ? "no budget"
                                  : std::to_string(plan.budget_rows) + " rows per KV head";
+  const std::string expansion = expansion_text(run.model(), run.weights());
   return "plan: " + session.policy().spec() + ", " + budget + ", " +
          engine::prefill_order_name(session.order()) + "\n" + "  KV cache    " +
          format_bytes(plan.kv_peak_bytes) + " at the peak, " + format_bytes(plan.kv_prompt_bytes) +
          " after the prompt; the full cache would be " + format_bytes(plan.kv_full_bytes) + "\n" +
          "  residual    " + format_bytes(plan.footprint.residual_bytes) + "\n" + "  computing   " +
          format_bytes(plan.footprint.compute_bytes()) + "\n" + "  peak        " +
-         format_bytes(plan.peak_bytes()) + " beside the weights";
+         format_bytes(plan.peak_bytes()) + " beside the weights\n" + "  weights     " +
+         format_bytes(run.model().weights().mapped_bytes()) + " mapped" +
+         (expansion.empty() ? "" : ", " + expansion);
 }
 
-std::string result_text(const engine::Sequence& sequence, const engine::RunResult& result) {
+std::string result_text(const model::Model& model, const engine::Sequence& sequence,
+                        const engine::RunResult& result) {
   const cache::Cache& cache = sequence.cache;
   const RowRange kept = kept_range(cache, Layers::kGlobal);
   const std::string rows = kept.low == kept.high
                                ? std::to_string(kept.low)
                                : std::to_string(kept.low) + " to " + std::to_string(kept.high);
+  const std::string expansion = expansion_text(model, result.weights);
   const double saving = cache.now_bytes() == 0 ? 1.0
                                                : static_cast<double>(full_cache_bytes(sequence)) /
                                                      static_cast<double>(cache.now_bytes());
@@ -215,7 +260,8 @@ std::string result_text(const engine::Sequence& sequence, const engine::RunResul
          std::to_string(result.n_generated) + " generated at " +
          format_number("%.1f", result.decode_tok_s()) + " tok/s; first token after " +
          format_number("%.2f", result.ttft_ms / 1000) + " s; stopped by " +
-         engine::stop_reason_name(result.stop) + "; seed " + std::to_string(result.seed);
+         engine::stop_reason_name(result.stop) + "; seed " + std::to_string(result.seed) +
+         (expansion.empty() ? "" : "\nweights: " + expansion);
 }
 
 }  // namespace winnow::cli

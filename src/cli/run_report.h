@@ -9,13 +9,15 @@
 namespace winnow::cli {
 
 nlohmann::ordered_json rope_json(const model::Hyperparameters& hyper);
-nlohmann::ordered_json plan_json(const engine::Run& run);
-nlohmann::ordered_json result_json(const model::Hyperparameters& hyper,
+// `weights_option`: --weights, as given.
+nlohmann::ordered_json plan_json(const engine::Run& run, const std::string& weights_option);
+nlohmann::ordered_json result_json(const model::Model& model, const std::string& weights_option,
                                    const engine::Sequence& sequence,
                                    const engine::RunResult& result);
 nlohmann::ordered_json kept_json(const engine::Sequence& sequence);
 
 std::string plan_text(const engine::Run& run);
-std::string result_text(const engine::Sequence& sequence, const engine::RunResult& result);
+std::string result_text(const model::Model& model, const engine::Sequence& sequence,
+                        const engine::RunResult& result);
 
 }  // namespace winnow::cli

@@ -53,6 +53,11 @@ struct FeedOptions {
 // same bits for any chunk size (docs/decisions/determinism.md).
 inline constexpr int kMinPromptRows = 8;
 
+// Whether a graph of so many rows is one of them: it multiplies with the model's prompt weights.
+constexpr bool is_prompt_class(int n_rows) {
+  return n_rows >= kMinPromptRows;
+}
+
 int padded_rows(int n_tokens);
 
 // Tokens that go through a graph at once, of one or several sequences.

@@ -137,7 +137,7 @@ constexpr size_t kOtherAddressSpace = size_t{16} << 20;
 void check_address_space(const Plan& plan, size_t reserved_bytes, int n_threads) {
   const MemoryLimit space = available_address_space();
   const size_t needed = reserved_bytes + plan.peak_bytes() - plan.kv_peak_bytes +
-                        plan.logits_bytes + kOtherAddressSpace;
+                        plan.logits_bytes + plan.expanded_bytes + kOtherAddressSpace;
   if (needed > space.bytes) {
     throw Error(ErrorCode::kResourceExhausted, "the run reserves " + format_bytes(needed) +
                                                    " of address space, but " + space.source +
@@ -224,17 +224,23 @@ Plan make_plan(const PlanInput& input, const cache::CacheShape& shape, policy::P
   return plan;
 }
 
+size_t needed_bytes(const Plan& plan) {
+  return plan.peak_bytes() - plan.kv_held_bytes + plan.logits_bytes + plan.expanded_bytes;
+}
+
 void check_fits(const Plan& plan, size_t reserved_bytes, int n_threads) {
   const MemoryLimit memory = available_memory();
-  const size_t needed = plan.peak_bytes() - plan.kv_held_bytes + plan.logits_bytes;
+  const size_t needed = needed_bytes(plan);
   if (needed > memory.bytes) {
     const std::string logits =
         plan.logits_bytes == 0 ? "" : ", kept logits " + format_bytes(plan.logits_bytes);
+    const std::string weights =
+        plan.expanded_bytes == 0 ? "" : ", expanded weights " + format_bytes(plan.expanded_bytes);
     throw Error(ErrorCode::kResourceExhausted,
                 "the run needs " + format_bytes(needed) + " at its peak (cache " +
                     format_bytes(plan.kv_peak_bytes) + ", residual stream " +
                     format_bytes(plan.footprint.residual_bytes) + ", computing " +
-                    format_bytes(plan.footprint.compute_bytes()) + logits + "), but " +
+                    format_bytes(plan.footprint.compute_bytes()) + logits + weights + "), but " +
                     memory.source + " leaves " + format_bytes(memory.bytes) +
                     "; a smaller --budget needs less");
   }

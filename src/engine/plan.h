@@ -60,8 +60,9 @@ struct Plan {
   size_t kv_held_bytes = 0;    // before the prompt
   size_t kv_prompt_bytes = 0;  // once the prompt is read and cut
   size_t kv_peak_bytes = 0;
-  size_t logits_bytes = 0;   // of logits that the caller asked to keep
-  size_t kv_full_bytes = 0;  // what the full cache would hold at the end
+  size_t logits_bytes = 0;    // of logits that the caller asked to keep
+  size_t expanded_bytes = 0;  // of weights that will be expanded for the prompt
+  size_t kv_full_bytes = 0;   // what the full cache would hold at the end
   Engine::Footprint footprint{};
 
   // Anonymous memory at the peak, beside weights and kept logits.
@@ -74,6 +75,9 @@ policy::BudgetContext budget_context(int n_document, int n_prompt, const cache::
 
 // `shape` without max_rows; `policy` is resolved on the way (a copy of its answer stays in it).
 Plan make_plan(const PlanInput& input, const cache::CacheShape& shape, policy::Policy& policy);
+
+// Memory that the plan takes beyond what is taken already, weights to be expanded included.
+size_t needed_bytes(const Plan& plan);
 
 // Throws resource_exhausted when the plan does not fit the memory, the cgroup or the address space that is left, or when
 // so many threads cannot be started. `reserved_bytes`: address space of the cache that is still to be reserved.

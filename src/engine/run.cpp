@@ -4,6 +4,8 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
 
 namespace winnow::engine {
 namespace {
@@ -20,8 +22,7 @@ SessionOptions with_room(SessionOptions options, const model::Model& model,
 
 }  // namespace
 
-Run::Run(const model::Model& model, policy::Policy policy, PromptTokens prompt,
-         const RunOptions& options)
+Run::Run(model::Model& model, policy::Policy policy, PromptTokens prompt, const RunOptions& options)
     : model_(model),
       prompt_(std::move(prompt)),
       options_(options),
@@ -36,8 +37,41 @@ Run::Run(const model::Model& model, policy::Policy policy, PromptTokens prompt,
   cache::CacheShape shape = session_.shape();
   shape.max_rows = plan_.max_rows;
   // How long the answer gets may be open; what is certain is the prompt.
-  check_fits(n_predict < 0 ? make_plan(0) : plan_, shape.reserved_bytes(),
-             options.session.engine.n_threads);
+  const Plan certain = n_predict < 0 ? make_plan(0) : plan_;
+  check_fits(certain, shape.reserved_bytes(), options.session.engine.n_threads);
+  if (options.chooses_weights) {
+    choose_weights(certain, shape.reserved_bytes());
+  }
+}
+
+void Run::choose_weights(Plan certain, size_t reserved_bytes) {
+  const size_t space = available_address_space().bytes;
+  const PromptNeeds needs{.n_tokens = prompt_.size(),
+                          .planned_bytes = needed_bytes(certain),
+                          .available_bytes = std::min(available_memory().bytes,
+                                                      space - std::min(space, reserved_bytes))};
+  const EngineOptions& engine = options_.session.engine;
+  weights_ = engine::choose_weights(model_.file(), needs, engine.n_batch, engine.n_threads);
+  if (weights_.expanded_bytes > 0) {
+    plan_.expanded_bytes = certain.expanded_bytes = weights_.expanded_bytes;
+    check_fits(certain, reserved_bytes, engine.n_threads);
+  }
+}
+
+// As chosen, unless the file has values that the type has not.
+void Run::expand_weights() {
+  if (weights_.type == model::WeightType::kFile) {
+    return;
+  }
+  const size_t n_overflows =
+      model_.expand_for_prompts(weights_.type, options_.session.engine.n_threads);
+  if (n_overflows > 0) {
+    log_info(std::to_string(n_overflows) + " weights are too large for " +
+             model::weight_type_name(weights_.type) + "; the prompt is read with the file's");
+    weights_.type = model::WeightType::kFile;
+  }
+  weights_.expanded_bytes = model_.expanded_bytes();
+  weights_.expand_ms = model_.expand_ms();
 }
 
 Plan Run::make_plan(int n_predict) {
@@ -69,6 +103,8 @@ RunResult Run::run(const RunCallbacks& callbacks) {
 
   session_.reserve(plan_.max_rows);
   const auto start = std::chrono::steady_clock::now();
+  expand_weights();
+  result.weights = weights_;
   const WantedLogits kept = is_kept ? WantedLogits::kLast : WantedLogits::kNone;
   result.logits =
       session_.read(prompt_, {.logits = options_.keep_all_logits ? WantedLogits::kAll : kept,
@@ -76,7 +112,7 @@ RunResult Run::run(const RunCallbacks& callbacks) {
                               .cancel = callbacks.cancel});
   const std::chrono::duration<double, std::milli> elapsed =
       std::chrono::steady_clock::now() - start;
-  result.prefill_ms = elapsed.count();
+  result.prefill_ms = weights_.measure_ms + elapsed.count();
 
   const auto keep = [&result](const std::vector<float>& logits) {
     result.logits.insert(result.logits.end(), logits.begin(), logits.end());

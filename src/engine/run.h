@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/session.h"
+#include "engine/weight_choice.h"
 
 namespace winnow::engine {
 
@@ -14,6 +15,8 @@ struct RunOptions {
   GenerateOptions generate;
   bool keep_logits = false;      // of the last prompt token and of every generated one
   bool keep_all_logits = false;  // of every prompt token too
+  // Expands weights for the prompt where that pays. The model has the file's.
+  bool chooses_weights = false;
 };
 
 struct RunCallbacks {
@@ -32,10 +35,11 @@ struct RunResult {
   PrefillOrder order = PrefillOrder::kChunkMajor;
   EvictWhen evict = EvictWhen::kAfterPrompt;
   Engine::Footprint footprint{};  // as it was
-  double prefill_ms = 0;          // reading the prompt and cutting it
-  double ttft_ms = 0;             // from the start of the prompt to the first token
-  double decode_ms = 0;           // all tokens after the first
-  std::vector<float> logits;      // [n_logits, n_vocab], where asked for
+  WeightChoice weights;           // as it was carried out
+  double prefill_ms = 0;      // choosing and expanding weights, reading the prompt and cutting it
+  double ttft_ms = 0;         // from the start of the prompt to the first token
+  double decode_ms = 0;       // all tokens after the first
+  std::vector<float> logits;  // [n_logits, n_vocab], where asked for
 
   double prefill_tok_s() const { return prefill_ms > 0 ? n_prompt / prefill_ms * 1000 : 0; }
   double decode_tok_s() const { return decode_ms > 0 ? (n_generated - 1) / decode_ms * 1000 : 0; }
@@ -43,12 +47,13 @@ struct RunResult {
 
 class Run {
  public:
-  // Plans the run. Throws what Session throws, invalid_argument for before-question eviction without a question, or
-  // resource_exhausted when the plan does not fit.
-  Run(const model::Model& model, policy::Policy policy, PromptTokens prompt,
-      const RunOptions& options);
+  // Plans the run, and measures where it may choose weights. Throws what Session throws, invalid_argument for
+  // before-question eviction without a question, or resource_exhausted when the plan does not fit.
+  Run(model::Model& model, policy::Policy policy, PromptTokens prompt, const RunOptions& options);
 
   const Plan& plan() const { return plan_; }
+  const WeightChoice& weights() const { return weights_; }
+  const model::Model& model() const { return model_; }
   const Session& session() const { return session_; }
 
   // Once. Throws what Session throws. A cancelled decode is no error: the answer so far comes back.
@@ -57,12 +62,15 @@ class Run {
  private:
   Plan make_plan(int n_predict);
   size_t logits_bytes(int n_predict) const;
+  void choose_weights(Plan certain, size_t reserved_bytes);
+  void expand_weights();
 
-  const model::Model& model_;
+  model::Model& model_;
   PromptTokens prompt_;
   RunOptions options_;
   Session session_;
   Plan plan_;
+  WeightChoice weights_;
 };
 
 }  // namespace winnow::engine

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "engine/feed.h"
 
 namespace winnow::engine {
 namespace {
@@ -81,11 +82,12 @@ StepGraph StepGraphs::build(const GraphShape& shape) {
     step.positions = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, shape.n_tokens);
     ggml_set_input(step.positions);
   }
-  const model::GraphBuilder builder{.ctx = ctx,
-                                    .hyper = hyper,
-                                    .weights = model_.weights(),
-                                    .positions = step.positions,
-                                    .n_ctx = n_ctx_};
+  const model::GraphBuilder builder{
+      .ctx = ctx,
+      .hyper = hyper,
+      .weights = is_prompt_class(shape.n_tokens) ? model_.prompt_weights() : model_.weights(),
+      .positions = step.positions,
+      .n_ctx = n_ctx_};
 
   ggml_tensor* x = nullptr;  // the residual stream [n_embd, n_tokens]
   if (shape.first_layer == 0 && shape.n_layers > 0) {

@@ -14,7 +14,7 @@
 namespace winnow::model {
 
 struct ModelOptions {
-  WeightType weights = WeightType::kFile;
+  WeightOption weights = {};
   int n_threads = 1;      // for expanding weights
   RopeOptions rope = {};  // what is not as the file states
 };
@@ -27,15 +27,27 @@ class Model {
   const GgufFile& file() const { return file_; }
   const Family& family() const { return *family_; }
   const Hyperparameters& hyper() const { return hyper_; }
+  // What generated tokens are multiplied with, and all of them where there is one set only.
   const Weights& weights() const { return *weights_; }
+  // What graphs of the prompt's class (docs/decisions/determinism.md) are multiplied with.
+  const Weights& prompt_weights() const { return prompt_weights_ ? *prompt_weights_ : *weights_; }
+  const WeightOption& weight_option() const { return weight_option_; }
+  size_t expanded_bytes() const;  // of both
+  double expand_ms() const;
   const Vocabulary& vocabulary() const { return *vocabulary_; }
+
+  // Gives a model whose weights are the file's expanded ones for prompts. Before anything is read with the model. Returns
+  // how many values are too large for the type; where there are any, all stays as it was. Throws resource_exhausted.
+  size_t expand_for_prompts(WeightType type, int n_threads);
 
  private:
   GgufFile file_;
   const Family* family_;
   Hyperparameters hyper_;
   std::unique_ptr<Vocabulary> vocabulary_;
+  WeightOption weight_option_;
   std::unique_ptr<Weights> weights_;
+  std::unique_ptr<Weights> prompt_weights_;  // null where they are the same
 };
 
 // Reads and checks the hyperparameters that `family` needs. Throws bad_data, unsupported, or what resolve_rope throws.

@@ -1,8 +1,9 @@
 #include "model/weights.h"
 
+#include <chrono>
 #include <unordered_map>
 
-#include "base/log.h"
+#include "base/error.h"
 #include "base/name_table.h"
 #include "model/families.h"
 #include "model/tensor_lookup.h"
@@ -11,25 +12,15 @@
 namespace winnow::model {
 namespace {
 
-constexpr NameTable<WeightType, 4> kWeightTypes{"weight type",
-                                                {{WeightType::kFile, "file"},
-                                                 {WeightType::kF16, "f16"},
-                                                 {WeightType::kBf16, "bf16"},
-                                                 {WeightType::kF32, "f32"}}};
-
-ggml_type expanded_type(WeightType type) {
-  switch (type) {
-    case WeightType::kF16:
-      return GGML_TYPE_F16;
-    case WeightType::kBf16:
-      return GGML_TYPE_BF16;
-    case WeightType::kF32:
-      return GGML_TYPE_F32;
-    case WeightType::kFile:
-      break;
-  }
-  return GGML_TYPE_COUNT;  // nothing is expanded
-}
+constexpr NameTable<WeightOption, 7> kWeightOptions{
+    "weight type",
+    {{{.type = WeightType::kFile}, "file"},
+     {{.type = WeightType::kF16}, "f16"},
+     {{.type = WeightType::kBf16}, "bf16"},
+     {{.type = WeightType::kF32}, "f32"},
+     {{.type = WeightType::kF16, .is_for_prompts = true}, "prompt-f16"},
+     {{.type = WeightType::kBf16, .is_for_prompts = true}, "prompt-bf16"},
+     {{.type = WeightType::kF32, .is_for_prompts = true}, "prompt-f32"}}};
 
 // q, k and v come as three matrices or as one of their rows below each other. Biases of the one may be three all the same,
 // but not fewer, since libllama would leave them out then.
@@ -90,37 +81,54 @@ LayerWeights find_layer(TensorLookup& find, const Hyperparameters& hyper, const 
   return w;
 }
 
-// The matrices that `type` asks to expand; those that have the type already stay in the file.
-std::vector<const ggml_tensor*> matrices_to_expand(const GgufFile& file, WeightType type) {
-  std::vector<const ggml_tensor*> matrices;
-  for (const ggml_tensor* tensor : file.tensors()) {
-    const bool is_matrix = tensor->ne[1] > 1;
-    if (type != WeightType::kFile && is_matrix && tensor->type != expanded_type(type)) {
-      matrices.push_back(tensor);
-    }
-  }
-  return matrices;
-}
-
 }  // namespace
 
-WeightType parse_weight_type(std::string_view name) {
-  return kWeightTypes.parse(name);
+WeightOption parse_weight_option(std::string_view name, std::string_view caller_name) {
+  if (const std::optional<WeightOption> option = kWeightOptions.find(name)) {
+    return *option;
+  }
+  std::vector<std::string_view> names;
+  if (!caller_name.empty()) {
+    names.push_back(caller_name);
+  }
+  for (const auto& entry : kWeightOptions.entries) {
+    names.emplace_back(entry.name);
+  }
+  throw Error(ErrorCode::kInvalidArgument, unknown_name(kWeightOptions.kind, name, names));
+}
+
+const char* weight_option_name(const WeightOption& option) {
+  return kWeightOptions.name(option);
 }
 
 const char* weight_type_name(WeightType type) {
-  return kWeightTypes.name(type);
+  return weight_option_name({.type = type});
+}
+
+ggml_type expanded_type(WeightType type) {
+  switch (type) {
+    case WeightType::kF16:
+      return GGML_TYPE_F16;
+    case WeightType::kBf16:
+      return GGML_TYPE_BF16;
+    case WeightType::kF32:
+      return GGML_TYPE_F32;
+    case WeightType::kFile:
+      break;
+  }
+  return GGML_TYPE_COUNT;  // nothing is expanded
 }
 
 struct Weights::Storage {
   std::unique_ptr<ExpandedMatrices> expanded;
 };
 
-Weights::Weights(const GgufFile& file, const Hyperparameters& hyper, WeightType type, int n_threads)
+Weights::Weights(const GgufFile& file, const Hyperparameters& hyper, const WeightOption& option,
+                 int n_threads)
     : storage_(std::make_unique<Storage>()) {
   const Family& family = find_family(hyper.architecture);
   find_tensors(file, hyper, family);
-  expand(file, type, n_threads);
+  expand(file, option, n_threads);
   const bool is_tied = output == nullptr;
   if (is_tied) {
     output = token_embd;
@@ -159,20 +167,20 @@ void Weights::find_context_factors(TensorLookup& find, const GgufFile& file,
 }
 
 // Replaces matrices by expanded copies, and counts what is read from where.
-void Weights::expand(const GgufFile& file, WeightType type, int n_threads) {
+void Weights::expand(const GgufFile& file, const WeightOption& option, int n_threads) {
   for (const ggml_tensor* tensor : file.tensors()) {
     mapped_bytes_ += ggml_nbytes(tensor);
   }
-  const std::vector<const ggml_tensor*> sources = matrices_to_expand(file, type);
+  const std::vector<const ggml_tensor*> sources = matrices_to_expand(file, option);
   if (sources.empty()) {
     return;
   }
-  storage_->expanded = std::make_unique<ExpandedMatrices>(sources, expanded_type(type));
-  const size_t n_overflows = storage_->expanded->convert(n_threads);
-  if (n_overflows > 0) {
-    log_warning(std::to_string(n_overflows) + " weights are too large for " +
-                weight_type_name(type) + " and became infinite; use --weights bf16 or f32");
-  }
+  const auto start = std::chrono::steady_clock::now();
+  storage_->expanded = std::make_unique<ExpandedMatrices>(sources, expanded_type(option.type));
+  n_overflows_ = storage_->expanded->convert(n_threads);
+  const std::chrono::duration<double, std::milli> elapsed =
+      std::chrono::steady_clock::now() - start;
+  expand_ms_ = elapsed.count();
   std::unordered_map<const ggml_tensor*, ggml_tensor*> copies;
   for (size_t i = 0; i < sources.size(); ++i) {
     copies[sources[i]] = storage_->expanded->tensor(i);
@@ -195,10 +203,25 @@ void Weights::expand(const GgufFile& file, WeightType type, int n_threads) {
   }
 }
 
-size_t expansion_bytes(const GgufFile& file, WeightType type) {
+std::vector<const ggml_tensor*> matrices_to_expand(const GgufFile& file,
+                                                   const WeightOption& option) {
+  std::vector<const ggml_tensor*> matrices;
+  for (const ggml_tensor* tensor : file.tensors()) {
+    const bool is_matrix = tensor->ne[1] > 1;
+    const bool is_of_layer = std::string_view(tensor->name).starts_with("blk.");
+    if (option.type != WeightType::kFile && is_matrix && (is_of_layer || !option.is_for_prompts) &&
+        tensor->type != expanded_type(option.type)) {
+      matrices.push_back(tensor);
+    }
+  }
+  return matrices;
+}
+
+size_t expansion_bytes(const GgufFile& file, const WeightOption& option) {
   size_t n_bytes = 0;
-  for (const ggml_tensor* matrix : matrices_to_expand(file, type)) {
-    n_bytes += static_cast<size_t>(ggml_nelements(matrix)) * ggml_type_size(expanded_type(type));
+  for (const ggml_tensor* matrix : matrices_to_expand(file, option)) {
+    n_bytes +=
+        static_cast<size_t>(ggml_nelements(matrix)) * ggml_type_size(expanded_type(option.type));
   }
   return n_bytes;
 }

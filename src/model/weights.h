@@ -15,12 +15,23 @@ namespace winnow::model {
 struct Family;
 class TensorLookup;
 
-// What matrices are multiplied as: as stored in the file, or expanded at load.
+// What matrices are multiplied as: as stored in the file, or expanded.
 enum class WeightType { kFile, kF16, kBf16, kF32 };
-
-// "file", "f16", "bf16", "f32"; throws invalid_argument with the list.
-WeightType parse_weight_type(std::string_view name);
 const char* weight_type_name(WeightType type);
+
+// What is expanded: all matrices, or those of the layers for prompts, beside the file's for the rest. Embedding and output
+// matrix are the file's then: the one is only looked up, the other multiplies few of a prompt's rows.
+struct WeightOption {
+  WeightType type = WeightType::kFile;
+  bool is_for_prompts = false;
+
+  bool operator==(const WeightOption&) const = default;
+};
+
+// "file", "f16", "bf16", "f32", "prompt-f16", "prompt-bf16", "prompt-f32"; throws invalid_argument with the list, and
+// in it the name of what a caller knows besides.
+WeightOption parse_weight_option(std::string_view name, std::string_view caller_name = {});
+const char* weight_option_name(const WeightOption& option);
 
 struct LayerWeights {
   ggml_tensor* attn_norm = nullptr;
@@ -47,8 +58,9 @@ struct LayerWeights {
 class Weights {
  public:
   // Checks the shape and type of every tensor against `hyper`; throws bad_data or unsupported.
-  // Expanding uses `n_threads` threads and `expanded_bytes()` of anonymous memory.
-  Weights(const GgufFile& file, const Hyperparameters& hyper, WeightType type, int n_threads);
+  // Expanding uses `n_threads` threads and `expanded_bytes()` of anonymous memory; throws resource_exhausted.
+  Weights(const GgufFile& file, const Hyperparameters& hyper, const WeightOption& option,
+          int n_threads);
   ~Weights();
   Weights(const Weights&) = delete;
   Weights& operator=(const Weights&) = delete;
@@ -63,20 +75,29 @@ class Weights {
 
   size_t mapped_bytes() const { return mapped_bytes_; }      // read from the file in place
   size_t expanded_bytes() const { return expanded_bytes_; }  // copies in memory
+  double expand_ms() const { return expand_ms_; }            // making them
+  size_t n_overflows() const { return n_overflows_; }  // values that became infinite in the copies
 
  private:
   struct Storage;
 
   void find_context_factors(TensorLookup& find, const GgufFile& file, const Hyperparameters& hyper);
   void find_tensors(const GgufFile& file, const Hyperparameters& hyper, const Family& family);
-  void expand(const GgufFile& file, WeightType type, int n_threads);
+  void expand(const GgufFile& file, const WeightOption& option, int n_threads);
 
   std::unique_ptr<Storage> storage_;
   size_t mapped_bytes_ = 0;
   size_t expanded_bytes_ = 0;
+  double expand_ms_ = 0;
+  size_t n_overflows_ = 0;
 };
 
-// What expanding would take, before doing it.
-size_t expansion_bytes(const GgufFile& file, WeightType type);
+// The matrices that would be expanded: those that have the type already stay as they are.
+std::vector<const ggml_tensor*> matrices_to_expand(const GgufFile& file,
+                                                   const WeightOption& option);
+// What that would take.
+size_t expansion_bytes(const GgufFile& file, const WeightOption& option);
+// What matrices become.
+ggml_type expanded_type(WeightType type);
 
 }  // namespace winnow::model

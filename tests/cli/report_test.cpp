@@ -80,6 +80,7 @@ TEST(Report, HasTheDocumentedKeysAndTypes) {
                                                     "prefill_tok_s",
                                                     "decode_tok_s",
                                                     "evictions",
+                                                    "weights",
                                                     "rope"}));
   EXPECT_EQ(keys_of(report["kept_rows"]), (std::set<std::string>{"min", "max", "per_layer"}));
   EXPECT_EQ(keys_of(report["kv_bytes"]),
@@ -101,6 +102,75 @@ TEST(Report, HasTheDocumentedKeysAndTypes) {
   EXPECT_TRUE(report["evicted_during_prompt"].is_boolean());
   EXPECT_EQ(report["kept_rows"]["per_layer"].size(), 2U);
   EXPECT_EQ(report["kept_rows"]["per_layer"][0].size(), 2U);
+}
+
+// A model whose layers are quantised.
+const std::string& quantized_model() {
+  static const std::string path = [] {
+    TinyModelOptions options;
+    options.matrix_type = GGML_TYPE_Q4_1;
+    return write_tiny_model(options);
+  }();
+  return path;
+}
+
+json quantized_json(const Args& args) {
+  return json_of(joined({"run", "-m", quantized_model(), "-t", "1", "-f", document(200), "-n", "8",
+                         "--temp", "0", "--ignore-eos", "--json"},
+                        args));
+}
+
+TEST(Report, SaysWhichWeightsWereMultipliedWith) {
+  struct Case {
+    const char* option;
+    const char* prompt;
+    const char* decode;
+  };
+  for (const Case& c : {Case{"file", "file", "file"}, Case{"bf16", "bf16", "bf16"},
+                        Case{"prompt-f16", "f16", "file"}}) {
+    for (const Args& more : {Args{}, Args{"--dry-run"}}) {
+      const json weights = quantized_json(joined({"--weights", c.option}, more))["weights"];
+      EXPECT_EQ(
+          keys_of(weights),
+          (std::set<std::string>{"option", "prompt", "decode", "expanded_bytes", "mapped_bytes",
+                                 "measured_speedup", "measure_ms", "expand_ms"}));
+      EXPECT_EQ(weights["option"], c.option);
+      EXPECT_EQ(weights["prompt"], c.prompt);
+      EXPECT_EQ(weights["decode"], c.decode);
+      EXPECT_EQ(weights["expanded_bytes"] > 0, std::string(c.option) != "file");
+      EXPECT_EQ(weights["expand_ms"] > 0, std::string(c.option) != "file");
+      EXPECT_GT(weights["mapped_bytes"], 0);
+      EXPECT_TRUE(weights["measured_speedup"].is_null());
+    }
+  }
+}
+
+// Whatever is chosen on this machine can be asked for by name, and gives the same.
+TEST(Report, WeightsThatWereChosenCanBeAskedFor) {
+  const json report = quantized_json({});
+  const json& weights = report["weights"];
+  EXPECT_EQ(weights["option"], "auto");
+  EXPECT_EQ(weights["decode"], "file");
+  EXPECT_GT(weights["measured_speedup"], 0);
+  EXPECT_GT(weights["measure_ms"], 0);
+  EXPECT_GE(report["ttft_ms"],
+            weights["measure_ms"].get<double>() + weights["expand_ms"].get<double>());
+  const bool is_expanded = weights["prompt"] != "file";
+  EXPECT_EQ(weights["expanded_bytes"] > 0, is_expanded);
+  const std::string option = (is_expanded ? "prompt-" : "") + weights["prompt"].get<std::string>();
+  const json asked = quantized_json({"--weights", option});
+  EXPECT_EQ(asked["answer"], report["answer"]);
+  EXPECT_EQ(asked["weights"]["expanded_bytes"], weights["expanded_bytes"]);
+}
+
+TEST(Report, MeasuresNothingForShortPromptsAndOtherTypes) {
+  const json other = tiny_json({"-f", document(200), "-n", "1"})["weights"];
+  EXPECT_EQ(other["option"], "auto");
+  EXPECT_EQ(other["prompt"], "file");
+  EXPECT_TRUE(other["measured_speedup"].is_null());
+  const json brief = json_of({"run", "-m", quantized_model(), "-t", "1", "-p", "Why?", "-n", "1",
+                              "--no-chat", "--json"})["weights"];
+  EXPECT_TRUE(brief["measured_speedup"].is_null());
 }
 
 TEST(Report, FullCacheKeepsAll) {

@@ -118,7 +118,7 @@ TEST(Usage, ListsTheNamesOfPrefill) {
 }
 
 TEST(Usage, ListsTheNamesOfWeights) {
-  expect_bad_flags({"--weights", "q4"}, {"'q4'", "file, f16, bf16, f32"});
+  expect_bad_flags({"--weights", "q4"}, {"'q4'", "auto, file, f16, bf16, f32, prompt-f16"});
 }
 
 TEST(Usage, ListsTheNamesOfRowTypes) {

@@ -29,7 +29,7 @@ size_t vocabulary_size(const Model& model) {
 
 // KL of the product's attention from plain ggml attention on the same weights.
 double kl_of_product(const std::string& path, WeightType weights, int n_tokens) {
-  const Model model(path, {.weights = weights, .n_threads = 2});
+  const Model model(path, {.weights = {weights}, .n_threads = 2});
   const auto tokens = test::prose_tokens(model, n_tokens);
   Engine engine(model, {.n_threads = 2, .n_batch = 512});
   Sequence sequence = test::make_sequence(model);
@@ -75,7 +75,7 @@ TEST(Exactness, ProductAttentionAgreesWithPlainAttentionOnQwen2) {
 // Prompt logits are the same bits for every batch size, order and number of threads.
 void expect_same_bits_however_cut(const std::string& path, std::span<const int> batches,
                                   int n_tokens, WeightType weights, std::span<const int> threads) {
-  const Model model(path, {.weights = weights, .n_threads = 2});
+  const Model model(path, {.weights = {weights}, .n_threads = 2});
   const auto tokens = test::prose_tokens(model, n_tokens);
   std::vector<float> first;
   for (const int n_threads : threads) {
@@ -240,7 +240,7 @@ TEST(Exactness, BothOrdersKeepTheSameRowsWherePromptsAreCutOnce) {
 TEST(Exactness, NeighboursInABatchChangeNothing) {
   const auto expect_alone_equals_together = [](const std::string& path, WeightType weights,
                                                int n_long) {
-    const Model model(path, {.weights = weights, .n_threads = 2});
+    const Model model(path, {.weights = {weights}, .n_threads = 2});
     const auto a = test::random_tokens(n_long, model.hyper().n_vocab, 3);
     const auto b = test::random_tokens(n_long / 3, model.hyper().n_vocab, 4);
     const char* const policy = "knorm:budget=40";

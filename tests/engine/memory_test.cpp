@@ -104,7 +104,7 @@ TEST(Memory, LayerMajorHoldsOneLayerOfTheWholePrompt) {
   WINNOW_FIND_MODEL(path, test::kSmolLm2);
   constexpr int kPrompt = 8000;
   constexpr int kBudget = 512;
-  const Model model(path, {.weights = model::WeightType::kBf16, .n_threads = 2});
+  const Model model(path, {.weights = {model::WeightType::kBf16}, .n_threads = 2});
   Engine engine(model, {.n_threads = 2, .n_batch = 512});
   Sequence sequence = test::make_sequence(model, "knorm:budget=512", 8192, cache::RowType::kF16);
   const auto tokens = test::prose_tokens(model, kPrompt);

@@ -167,7 +167,7 @@ TEST(Window, ABudgetInBytesIsOneOfTheOtherLayers) {
 
 // The peak that the plan states is the one that comes.
 TEST(Window, ThePlanIsWhatTheRunTakes) {
-  const Model model(write_windowed_model(), {});
+  Model model(write_windowed_model(), {});
   engine::PromptTokens prompt;
   prompt.document = test::random_tokens(700, model.hyper().n_vocab);
   prompt.question = test::random_tokens(30, model.hyper().n_vocab, 2);

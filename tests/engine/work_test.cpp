@@ -49,7 +49,7 @@ TEST(Work, AStepReadsNoEmbeddingsThatAreNoOutput) {
 TEST(Work, AStepReadsExpandedWeights) {
   const std::string path = test::write_tiny_model({.matrix_type = GGML_TYPE_F16});
   const Model file(path, {});
-  const Model expanded(path, {.weights = model::WeightType::kF32});
+  const Model expanded(path, {.weights = {model::WeightType::kF32}});
   const auto n_matrices = static_cast<size_t>(kLayerWeights + int64_t{64} * file.hyper().n_vocab);
   EXPECT_EQ(step_weight_bytes(expanded) - step_weight_bytes(file), 2 * n_matrices);
 }

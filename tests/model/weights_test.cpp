@@ -129,12 +129,20 @@ TEST(Weights, RefusesFamiliesWithoutTheirOwnTensors) {
   }
 }
 
-TEST(WeightType, ReadsItsNamesAndRefusesOthers) {
-  for (const char* name : {"file", "f16", "bf16", "f32"}) {
-    EXPECT_STREQ(weight_type_name(parse_weight_type(name)), name);
+TEST(WeightOption, ReadsItsNamesAndRefusesOthers) {
+  for (const char* name :
+       {"file", "f16", "bf16", "f32", "prompt-f16", "prompt-bf16", "prompt-f32"}) {
+    EXPECT_EQ(weight_option_name(parse_weight_option(name)), name);
   }
-  EXPECT_EQ(test::error_of(ErrorCode::kInvalidArgument, [] { parse_weight_type("f8"); }),
-            "unknown weight type 'f8' (allowed: file, f16, bf16, f32)");
+  EXPECT_EQ(parse_weight_option("prompt-f32").type, WeightType::kF32);
+  EXPECT_EQ(test::error_of(ErrorCode::kInvalidArgument, [] { parse_weight_option("f8"); }),
+            "unknown weight type 'f8' (allowed: file, f16, bf16, f32, prompt-f16, prompt-bf16, "
+            "prompt-f32)");
+  for (const char* name : {"", "auto", "prompt-", "prompt-file", "prompt-prompt-f16"}) {
+    const std::string message =
+        test::error_of(ErrorCode::kInvalidArgument, [&] { parse_weight_option(name, "auto"); });
+    EXPECT_NE(message.find("allowed: auto, file, f16"), std::string::npos) << message;
+  }
 }
 
 std::vector<float> floats_of(const ggml_tensor* tensor) {
@@ -168,8 +176,8 @@ TEST(Weights, ExpandToTheFilesValuesRoundedOnce) {
   const std::pair<WeightType, float> roundings[] = {
       {WeightType::kF32, 0.0F}, {WeightType::kF16, 0x1p-11F}, {WeightType::kBf16, 0x1p-8F}};
   for (const auto& [type, rounding] : roundings) {
-    const Model model(path, {.weights = type, .n_threads = 2});
-    EXPECT_EQ(model.weights().expanded_bytes(), expansion_bytes(model.file(), type));
+    const Model model(path, {.weights = {type}, .n_threads = 2});
+    EXPECT_EQ(model.weights().expanded_bytes(), expansion_bytes(model.file(), {type}));
     const std::pair<ggml_tensor*, ggml_tensor*> pairs[] = {
         {stored.weights().token_embd, model.weights().token_embd},
         {stored.weights().output, model.weights().output},
@@ -188,11 +196,36 @@ TEST(Weights, ExpandToTheFilesValuesRoundedOnce) {
   }
 }
 
+TEST(Weights, ExpandedForPromptsAreThoseOfTheLayers) {
+  TinyModelOptions options;
+  options.matrix_type = GGML_TYPE_Q4_1;
+  options.tied = false;
+  const Model model(test::write_tiny_model(options),
+                    {.weights = {WeightType::kBf16, /*is_for_prompts=*/true}, .n_threads = 2});
+  const Weights& file = model.weights();
+  const Weights& prompt = model.prompt_weights();
+  EXPECT_EQ(prompt.token_embd, file.token_embd);
+  EXPECT_EQ(prompt.output, file.output);
+  for (size_t layer = 0; layer < file.layers.size(); ++layer) {
+    EXPECT_EQ(prompt.layers[layer].attn_norm, file.layers[layer].attn_norm);
+    for (ggml_tensor* LayerWeights::*const matrix :
+         {&LayerWeights::wq, &LayerWeights::wk, &LayerWeights::wv, &LayerWeights::wo,
+          &LayerWeights::ffn_gate, &LayerWeights::ffn_up, &LayerWeights::ffn_down}) {
+      EXPECT_EQ((file.layers[layer].*matrix)->type, GGML_TYPE_Q4_1);
+      EXPECT_EQ((prompt.layers[layer].*matrix)->type, GGML_TYPE_BF16);
+    }
+  }
+  EXPECT_EQ(file.expanded_bytes(), 0U);
+  EXPECT_EQ(model.expanded_bytes(), prompt.expanded_bytes());
+  const Model same(test::write_tiny_model(options), {.weights = {WeightType::kBf16}});
+  EXPECT_EQ(&same.weights(), &same.prompt_weights());
+}
+
 TEST(Weights, ExpandFusedProjections) {
   TinyModelOptions options;
   options.matrix_type = GGML_TYPE_F16;
   options.fused_qkv = true;
-  const Model model(test::write_tiny_model(options), {.weights = WeightType::kF32});
+  const Model model(test::write_tiny_model(options), {.weights = {WeightType::kF32}});
   EXPECT_EQ(model.weights().layers[1].wqkv->type, GGML_TYPE_F32);
   EXPECT_EQ(model.weights().layers[1].wq, nullptr);
 }
@@ -201,8 +234,8 @@ TEST(Weights, ExpandTheSameForAnyNumberOfThreads) {
   TinyModelOptions options;
   options.matrix_type = GGML_TYPE_Q8_0;
   const std::string path = test::write_tiny_model(options);
-  const Model one(path, {.weights = WeightType::kF16, .n_threads = 1});
-  const Model three(path, {.weights = WeightType::kF16, .n_threads = 3});
+  const Model one(path, {.weights = {WeightType::kF16}, .n_threads = 1});
+  const Model three(path, {.weights = {WeightType::kF16}, .n_threads = 3});
   for (size_t layer = 0; layer < one.weights().layers.size(); ++layer) {
     EXPECT_EQ(floats_of(one.weights().layers[layer].ffn_up),
               floats_of(three.weights().layers[layer].ffn_up));
@@ -212,7 +245,7 @@ TEST(Weights, ExpandTheSameForAnyNumberOfThreads) {
 TEST(Weights, KeepWhatHasTheTypeAlready) {
   TinyModelOptions options;
   options.matrix_type = GGML_TYPE_F16;
-  const Model model(test::write_tiny_model(options), {.weights = WeightType::kF16});
+  const Model model(test::write_tiny_model(options), {.weights = {WeightType::kF16}});
   EXPECT_EQ(model.weights().expanded_bytes(), 0U);
 }
 
@@ -221,7 +254,7 @@ TEST(Weights, ExpandedToF32GiveNearlyTheSameLogits) {
   options.matrix_type = GGML_TYPE_F16;
   const std::string path = test::write_tiny_model(options);
   const Model stored(path, {});
-  const Model expanded(path, {.weights = WeightType::kF32, .n_threads = 2});
+  const Model expanded(path, {.weights = {WeightType::kF32}, .n_threads = 2});
   const std::vector<Token> tokens =
       stored.vocabulary().tokenize("the word and the other", SpecialText::kPlain);
   const std::vector<float> expected = test::ggml_attention_logits(stored, tokens, 64, 1);
@@ -243,9 +276,14 @@ TEST(Weights, WarnWhenF16IsTooSmall) {
   const std::string large_path = test::temporary_path("large.gguf");
   write_file_atomically(large_path, bytes);
   testing::internal::CaptureStderr();
-  const Model model(large_path, {.weights = WeightType::kF16});
+  const Model model(large_path, {.weights = {WeightType::kF16}});
   EXPECT_NE(testing::internal::GetCapturedStderr().find("1 weights are too large for f16"),
             std::string::npos);
+  // What is not asked for by name stays out.
+  Model unasked(large_path, {});
+  EXPECT_EQ(unasked.expand_for_prompts(WeightType::kF16, 1), 1U);
+  EXPECT_EQ(unasked.expanded_bytes(), 0U);
+  EXPECT_EQ(&unasked.weights(), &unasked.prompt_weights());
 }
 
 }  // namespace

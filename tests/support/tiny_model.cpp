@@ -90,9 +90,10 @@ class TensorWriter {
       : gguf_(gguf), options_(options), random_(options.seed) {}
 
   void matrix(const std::string& name, int n_in, int n_out) {
-    std::vector<float> values =
-        normal(n_in * n_out, 0.0F, 1.0F / std::sqrt(static_cast<float>(n_in)));
-    add(name, options_.matrix_type, n_in, n_out, values);
+    matrix(name, n_in, n_out, options_.matrix_type);
+  }
+  void embedding(const std::string& name, int n_in, int n_out) {
+    matrix(name, n_in, n_out, options_.embedding_type.value_or(options_.matrix_type));
   }
   void vector(const std::string& name, int n, float mean, float deviation) {
     std::vector<float> values = normal(n, mean, deviation);
@@ -100,6 +101,12 @@ class TensorWriter {
   }
 
  private:
+  void matrix(const std::string& name, int n_in, int n_out, ggml_type type) {
+    std::vector<float> values =
+        normal(n_in * n_out, 0.0F, 1.0F / std::sqrt(static_cast<float>(n_in)));
+    add(name, type, n_in, n_out, values);
+  }
+
   // Box-Muller over raw generator output: std::normal_distribution differs between libraries.
   std::vector<float> normal(int n, float mean, float deviation) {
     std::vector<float> values(static_cast<size_t>(n));
@@ -167,10 +174,10 @@ void add_projections(TensorWriter& add, const TinyModelOptions& options, const s
 
 void add_tensors(TensorWriter& add, const TinyModelOptions& options, int n_vocab) {
   const int n_q = options.head_dim * options.n_heads;
-  add.matrix("token_embd.weight", options.n_embd, n_vocab);
+  add.embedding("token_embd.weight", options.n_embd, n_vocab);
   add.vector("output_norm.weight", options.n_embd, 1.0F, 0.1F);
   if (!options.tied) {
-    add.matrix("output.weight", options.n_embd, n_vocab);
+    add.embedding("output.weight", options.n_embd, n_vocab);
   }
   if (options.rope_freqs) {
     add.vector("rope_freqs.weight", options.head_dim / 2, 4.0F, 0.5F);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,7 @@ struct TinyModelOptions {
   int swa_pattern = 0;           // of so many layers the last sees everything; 0: no key for it
   float logit_softcap = 0.0F;    // 0: no key for it
   ggml_type matrix_type = GGML_TYPE_F32;
+  std::optional<ggml_type> embedding_type = {};  // of token_embd and output, where it is another
   std::string pre_tokenizer = "gpt-2";
   bool sentencepiece = false;  // a "llama" vocabulary instead of byte-level BPE
   uint64_t seed = 1;
