@@ -218,8 +218,8 @@ class Comparison {
   Program& best_libllama(const Measurement& m) {
     Program* best = libllama_.front().get();
     double best_s = 1e30;
-    for (const auto& libllama : libllama_) {
-      for (int i = 0; libllama_.size() > 1 && i < 2; ++i) {
+    for (int round = 0; libllama_.size() > 1 && round < 3; ++round) {
+      for (const auto& libllama : libllama_) {
         const double s = measure(m, *libllama).wall_s;
         if (s < best_s) {
           best_s = s;
