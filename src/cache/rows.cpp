@@ -1,5 +1,8 @@
 #include "cache/rows.h"
 
+#include <numeric>
+
+#include "base/error.h"
 #include "base/name_table.h"
 
 namespace winnow::cache {
@@ -20,6 +23,20 @@ const char* row_type_name(RowType type) {
 
 size_t element_bytes(RowType type) {
   return type == RowType::kF32 ? 4 : 2;
+}
+
+std::span<const int> visible_slots(const HeadRows& rows, std::span<int> slots) {
+  WINNOW_CHECK(std::ssize(slots) == rows.n);
+  if (rows.hidden == nullptr) {
+    std::iota(slots.begin(), slots.end(), 0);
+    return slots;
+  }
+  size_t n_visible = 0;
+  for (int slot = 0; slot < rows.n; ++slot) {  // without branches: hidden rows lie anywhere
+    slots[n_visible] = slot;
+    n_visible += rows.hidden[slot] == kVisible ? 1 : 0;
+  }
+  return slots.first(n_visible);
 }
 
 }  // namespace winnow::cache

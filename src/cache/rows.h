@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace winnow::cache {
@@ -36,5 +37,8 @@ struct HeadRows {
 
   int n_visible() const { return n - n_hidden; }
 };
+
+// The slots that attention sees, ascending: the first n_visible of `slots`, which has room for n.
+std::span<const int> visible_slots(const HeadRows& rows, std::span<int> slots);
 
 }  // namespace winnow::cache

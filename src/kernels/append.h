@@ -18,7 +18,7 @@ struct NewRows {
 
 // Converts the rows to the cache's types. A finite element beyond the type's range is stored as its largest finite
 // value and counted. Where the target has scores, each row's is its squared key norm, of the key as stored,
-// summed in the canonical order (row_dot in kernels/cpu/rows-inl.h).
+// summed in the canonical order (kernels/cpu/rows-inl.h).
 cache::Cache::AppendCounts append_rows(const NewRows& rows, const cache::CacheShape& shape,
                                        const cache::Cache::Target& target) noexcept;
 

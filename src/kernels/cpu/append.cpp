@@ -119,11 +119,7 @@ HWY_INLINE float squared_norm(const std::byte* row, cache::RowType type, int hea
       }
     }
   }
-  HWY_ALIGN float eighths[8];
-  for (size_t j = 0; j < 8; ++j) {
-    eighths[j] = (chains[j] + chains[j + 8]) + (chains[j + 16] + chains[j + 24]);
-  }
-  return sum_eighths(eighths);
+  return sum_chains(chains);
 }
 
 cache::Cache::AppendCounts append_rows_impl(const NewRows& rows, const cache::CacheShape& shape,

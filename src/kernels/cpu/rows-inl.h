@@ -118,6 +118,17 @@ HWY_INLINE float sum_eighths(const float* q) {
   return ((q[0] + q[1]) + (q[2] + q[3])) + ((q[4] + q[5]) + (q[6] + q[7]));
 }
 
+// The 32 chains of one row, folded in that order. A sum over a row that is no dot product is canonical in the same way.
+HWY_INLINE float sum_chains(const float* chains) {
+  const hn::CappedTag<float, 8> d;
+  HWY_ALIGN float eighths[8];
+  for (size_t j = 0; j < 8; j += hn::Lanes(d)) {
+    const auto q = [&](size_t i) HWY_ATTR { return hn::LoadU(d, chains + i + j); };
+    hn::Store(hn::Add(hn::Add(q(0), q(8)), hn::Add(q(16), q(24))), d, eighths + j);
+  }
+  return sum_eighths(eighths);
+}
+
 // The dot products of max(kLanes, 8) rows, times `scale`: eighths [rows, 8] -> sums [rows].
 HWY_INLINE void sum_eighths_of_rows(const float* HWY_RESTRICT eighths, float scale,
                                     float* HWY_RESTRICT sums) {

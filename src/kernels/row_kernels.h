@@ -1,0 +1,53 @@
+// Arithmetic on the keys or the values of one KV head, for the methods that score them.
+//
+// A function reads the rows that `slots` names, in that order, and no others: rows that attention does not see are left
+// out by not naming them, and the result is what it would be had they been evicted. Results have the same bits on every
+// instruction set.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "base/scratch.h"
+#include "cache/rows.h"
+
+namespace winnow::kernels {
+
+struct RowVectors {
+  const std::byte* elements;  // [n, head_dim] of `type`
+  cache::RowType type;
+  int head_dim;
+};
+
+inline RowVectors keys_of(const cache::HeadRows& rows) {
+  return {.elements = rows.keys, .type = rows.key_type, .head_dim = rows.head_dim};
+}
+
+inline RowVectors values_of(const cache::HeadRows& rows) {
+  return {.elements = rows.values, .type = rows.value_type, .head_dim = rows.head_dim};
+}
+
+// dots[i] = row(slots[i]) · vector, the canonical dot product (kernels/cpu/rows-inl.h). vector [head_dim].
+void row_dots(const RowVectors& rows, std::span<const int> slots, std::span<const float> vector,
+              std::span<float> dots, Scratch& scratch);
+
+// sum = Σ_i weights[i] · row(slots[i]); a row of weight 0 is not read. sum [head_dim]. Each element is summed in blocks
+// of 64 slots, and the blocks in order.
+void weighted_sum(const RowVectors& rows, std::span<const int> slots,
+                  std::span<const float> weights, std::span<float> sum, Scratch& scratch);
+
+// The least and the greatest element of each channel, NaN left out; low, high [head_dim]. A channel without a number
+// gets low = +infinity, high = -infinity.
+void channel_bounds(const RowVectors& rows, std::span<const int> slots, std::span<float> low,
+                    std::span<float> high, Scratch& scratch);
+
+// deviations[i] = the standard deviation (with head_dim - 1) over the channels c of
+// (row(slots[i])[c] - offset[c]) · scale[c]. offset, scale [head_dim].
+void channel_deviations(const RowVectors& rows, std::span<const int> slots,
+                        std::span<const float> offset, std::span<const float> scale,
+                        std::span<float> deviations, Scratch& scratch);
+
+// In place. NaN stays NaN and has no part in the others.
+void softmax(std::span<float> x);
+
+}  // namespace winnow::kernels

@@ -1,0 +1,214 @@
+// Arithmetic on rows for scoring, against plain loops over the rows as stored.
+
+#include "kernels/row_kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "oracle/attention_oracle.h"
+#include "support/instruction_sets.h"
+#include "support/random_rows.h"
+
+namespace winnow {
+namespace {
+
+using cache::RowType;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+Scratch scratch;
+
+// One head of random rows of a type, and some of its slots.
+struct Sample {
+  cache::Cache cache;
+  std::vector<int> slots;
+  std::vector<float> channels;  // [head_dim]
+  std::vector<float> weights;   // [n_slots], some zero
+
+  Sample(int head_dim, RowType type, int n, int n_slots)
+      : cache({.n_layers = 1,
+               .n_kv_heads = 1,
+               .head_dim = head_dim,
+               .key_type = type,
+               .value_type = type,
+               .max_rows = n,
+               .stores_scores = false}) {
+    std::mt19937 random(static_cast<unsigned>(head_dim + n));
+    const auto keys = test::random_floats(random, static_cast<size_t>(n * head_dim));
+    test::append_tokens(cache, 0, 0, keys, keys);
+    slots = test::random_slots(random, n, n_slots);
+    channels = test::random_floats(random, static_cast<size_t>(head_dim));
+    weights = test::random_floats(random, static_cast<size_t>(n_slots));
+    for (size_t i = 0; i < weights.size(); i += 5) {
+      weights[i] = 0.0F;
+    }
+  }
+
+  kernels::RowVectors keys() const { return kernels::keys_of(cache.rows(0, 0)); }
+  size_t dim() const { return channels.size(); }
+
+  float element(size_t i, size_t channel) const {
+    const cache::HeadRows rows = cache.rows(0, 0);
+    return static_cast<float>(oracle::row_element(rows.keys, rows.key_type,
+                                                  static_cast<size_t>(slots[i]) * dim() + channel));
+  }
+};
+
+void for_every_sample(const std::function<void(const Sample&)>& body) {
+  for (const int dim : {1, 3, 20, 64, 80, 128, 300}) {
+    for (const RowType type : {RowType::kF32, RowType::kF16, RowType::kBf16}) {
+      for (const int n : {1, 70, 200}) {
+        SCOPED_TRACE(std::to_string(dim) + " " + row_type_name(type) + " " + std::to_string(n));
+        body(Sample(dim, type, n, (n * 9 + 9) / 10));
+      }
+    }
+  }
+}
+
+// Sums in 32 chains, each over the channels c = chain (mod 32), then the fixed tree.
+float fold(const float (&chains)[32]) {
+  float q[8];
+  for (int j = 0; j < 8; ++j) {
+    q[j] = (chains[j] + chains[j + 8]) + (chains[j + 16] + chains[j + 24]);
+  }
+  return ((q[0] + q[1]) + (q[2] + q[3])) + ((q[4] + q[5]) + (q[6] + q[7]));
+}
+
+TEST(RowKernels, DotsAreCanonical) {
+  for_every_sample([](const Sample& sample) {
+    std::vector<float> dots(sample.slots.size());
+    kernels::row_dots(sample.keys(), sample.slots, sample.channels, dots, scratch);
+    for (size_t i = 0; i < dots.size(); ++i) {
+      float chains[32] = {};
+      for (size_t c = 0; c < sample.dim(); ++c) {
+        chains[c % 32] = std::fma(sample.element(i, c), sample.channels[c], chains[c % 32]);
+      }
+      ASSERT_EQ(dots[i], fold(chains));
+    }
+  });
+}
+
+TEST(RowKernels, WeightedSumAddsBlocksOf64Slots) {
+  for_every_sample([](const Sample& sample) {
+    std::vector<float> sum(sample.dim());
+    kernels::weighted_sum(sample.keys(), sample.slots, sample.weights, sum, scratch);
+    for (size_t c = 0; c < sum.size(); ++c) {
+      float total = 0;
+      for (size_t first = 0; first < sample.slots.size(); first += 64) {
+        float block = 0;
+        for (size_t i = first; i < std::min(first + 64, sample.slots.size()); ++i) {
+          block = std::fma(sample.weights[i], sample.element(i, c), block);
+        }
+        total += block;
+      }
+      ASSERT_EQ(sum[c], total);
+    }
+  });
+}
+
+TEST(RowKernels, BoundsAreTheLeastAndTheGreatestElement) {
+  for_every_sample([](const Sample& sample) {
+    std::vector<float> low(sample.dim());
+    std::vector<float> high(sample.dim());
+    kernels::channel_bounds(sample.keys(), sample.slots, low, high, scratch);
+    for (size_t c = 0; c < low.size(); ++c) {
+      float least = kInfinity;
+      float greatest = -kInfinity;
+      for (size_t i = 0; i < sample.slots.size(); ++i) {
+        least = std::min(least, sample.element(i, c));
+        greatest = std::max(greatest, sample.element(i, c));
+      }
+      ASSERT_EQ(low[c], least);
+      ASSERT_EQ(high[c], greatest);
+    }
+  });
+}
+
+TEST(RowKernels, DeviationsAreThoseOfTheScaledChannels) {
+  for_every_sample([](const Sample& sample) {
+    const std::vector<float>& offset = sample.channels;
+    std::vector<float> scale = sample.channels;
+    std::reverse(scale.begin(), scale.end());
+    std::vector<float> deviations(sample.slots.size());
+    kernels::channel_deviations(sample.keys(), sample.slots, offset, scale, deviations, scratch);
+    const auto n = static_cast<double>(sample.dim());
+    for (size_t i = 0; i < deviations.size(); ++i) {
+      double sum = 0;
+      double squares = 0;
+      for (size_t c = 0; c < sample.dim(); ++c) {
+        const double x =
+            (static_cast<double>(sample.element(i, c)) - static_cast<double>(offset[c])) *
+            static_cast<double>(scale[c]);
+        sum += x;
+        squares += x * x;
+      }
+      const double variance = (squares - sum * sum / n) / std::max(n - 1, 1.0);
+      ASSERT_NEAR(deviations[i], std::sqrt(std::max(variance, 0.0)), 2e-6 * std::sqrt(squares));
+    }
+  });
+}
+
+TEST(RowKernels, EveryInstructionSetGivesTheSameBits) {
+  for_every_sample([](const Sample& sample) {
+    std::vector<float> first;
+    test::for_every_instruction_set([&](const std::string& name) {
+      std::vector<float> results(3 * sample.slots.size() + 3 * sample.dim());
+      std::span<float> rest(results);
+      const auto next = [&](size_t n) {
+        const std::span<float> part = rest.first(n);
+        rest = rest.subspan(n);
+        return part;
+      };
+      const size_t n_slots = sample.slots.size();
+      kernels::row_dots(sample.keys(), sample.slots, sample.channels, next(n_slots), scratch);
+      kernels::weighted_sum(sample.keys(), sample.slots, sample.weights, next(sample.dim()),
+                            scratch);
+      const std::span<float> low = next(sample.dim());
+      kernels::channel_bounds(sample.keys(), sample.slots, low, next(sample.dim()), scratch);
+      const std::span<float> deviations = next(n_slots);
+      kernels::channel_deviations(sample.keys(), sample.slots, low, sample.channels, deviations,
+                                  scratch);
+      const std::span<float> soft = next(n_slots);
+      std::copy(deviations.begin(), deviations.end(), soft.begin());
+      kernels::softmax(soft);
+      if (first.empty()) {
+        first = results;
+      }
+      ASSERT_EQ(first, results) << name;
+    });
+  });
+}
+
+TEST(RowKernels, BoundsLeaveNanOut) {
+  const std::vector<float> rows{1, kNan, kNan, 5, kNan, kNan, 3, 7, kNan};
+  const kernels::RowVectors vectors{
+      .elements = std::as_bytes(std::span(rows)).data(), .type = RowType::kF32, .head_dim = 3};
+  std::vector<float> low(3);
+  std::vector<float> high(3);
+  kernels::channel_bounds(vectors, std::vector<int>{0, 1, 2}, low, high, scratch);
+  EXPECT_EQ(low, (std::vector<float>{1, 7, kInfinity}));
+  EXPECT_EQ(high, (std::vector<float>{5, 7, -kInfinity}));
+}
+
+TEST(RowKernels, SoftmaxSumsToOneAndLeavesNanOut) {
+  std::vector<float> x{1.0F, kNan, 3.0F, -500.0F, 2.0F};
+  kernels::softmax(x);
+  const double sum = std::exp(-2.0) + 1.0 + std::exp(-1.0);
+  EXPECT_NEAR(x[0], std::exp(-2.0) / sum, 1e-7);
+  EXPECT_TRUE(std::isnan(x[1]));
+  EXPECT_NEAR(x[2], 1.0 / sum, 1e-7);
+  EXPECT_EQ(x[3], 0.0F);
+  EXPECT_NEAR(x[4], std::exp(-1.0) / sum, 1e-7);
+  std::vector<float> none;
+  kernels::softmax(none);
+  std::vector<float> nans{kNan, kNan};
+  kernels::softmax(nans);
+  EXPECT_TRUE(std::isnan(nans[0]) && std::isnan(nans[1]));
+}
+
+}  // namespace
+}  // namespace winnow
