@@ -21,13 +21,19 @@ struct Method {
   std::string_view help;
 };
 
+std::unique_ptr<Scorer> make_keydiff(OptionReader&);
 std::unique_ptr<Scorer> make_knorm(OptionReader&);
+std::unique_ptr<Scorer> make_lagkv(OptionReader&);
 std::unique_ptr<Scorer> make_random(OptionReader&);
 std::unique_ptr<Scorer> make_streaming(OptionReader&);
 
 inline constexpr Method kMethods[] = {
     {"full", "none", true, nullptr, "keeps every row: the full cache"},
+    {"keydiff", "key", false, make_keydiff,
+     "keeps the rows whose keys point elsewhere than the mean key"},
     {"knorm", "key", true, make_knorm, "keeps the rows whose keys have the lowest L2 norm"},
+    {"lagkv", "key, value", false, make_lagkv,
+     "keeps the rows whose channels spread most, measured by the rows after them"},
     {"random", "none", true, make_random, "keeps rows at random: the floor any method must beat"},
     {"streaming", "position", true, make_streaming, "keeps the first n_sink and the last rows"},
 };

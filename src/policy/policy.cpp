@@ -201,7 +201,9 @@ bool Policy::choose(std::span<const LayerView> layers, kernels::ParallelFor& par
     const Choice::Head& head = choice.heads[i];
     Choice::Scratch& scratch = choice.threads[static_cast<size_t>(thread)];
     scratch.scores.resize(static_cast<size_t>(head.rows().n));
-    scorer_->score(*head.layer, head.kv_head, scratch.scores);
+    LayerView layer = *head.layer;
+    layer.n_sink = options_.n_sink;
+    scorer_->score(layer, head.kv_head, scratch.scorer, scratch.scores);
     choose_rows(head.rows(), choice.n_keep[i], protection, scratch, choice.kept[i]);
   });
   return true;

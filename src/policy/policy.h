@@ -69,6 +69,7 @@ struct Choice {
     std::vector<float> scores;  // [n_slots], then [n_visible]
     std::vector<int> slots;     // [n_visible]
     std::vector<uint64_t> keys;
+    winnow::Scratch scorer;
   };
   std::vector<Scratch> threads;  // [n_threads]
 };

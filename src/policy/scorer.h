@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "base/scratch.h"
 #include "cache/rows.h"
 
 namespace winnow::policy {
@@ -19,6 +20,9 @@ struct Needs {
 struct LayerView {
   int layer;
   std::span<const cache::HeadRows> heads;  // [n_kv_heads]
+  // Positions below are kept whatever their scores, for methods that leave them out of what they measure. Filled in by
+  // the policy.
+  int n_sink = 0;
 };
 
 class Scorer {
@@ -29,7 +33,8 @@ class Scorer {
 
   // Scores one KV head: scores [n], higher is worth more, NaN is worth least. Called for different heads at
   // the same time. Never sees the budget and protects nothing.
-  virtual void score(const LayerView& layer, int kv_head, std::span<float> scores) const = 0;
+  virtual void score(const LayerView& layer, int kv_head, Scratch& scratch,
+                     std::span<float> scores) const = 0;
 };
 
 }  // namespace winnow::policy

@@ -62,8 +62,9 @@ TEST(Allocation, ADecodedTokenAllocatesNothing) {
   const auto prompt = test::random_tokens(150, model.hyper().n_vocab);
   for (const int n_threads : {1, 2}) {
     engine::Engine engine(model, {.n_threads = n_threads, .n_batch = 64});
-    for (const char* policy : {"full", "knorm:budget=100", "knorm:budget=100,slack=16",
-                               "streaming:budget=100", "random:budget=100"}) {
+    for (const char* policy :
+         {"full", "knorm:budget=100", "knorm:budget=100,slack=16", "streaming:budget=100",
+          "random:budget=100", "keydiff:budget=100", "lagkv:budget=100,lag=16"}) {
       for (const size_t n_sequences : {1, 3}) {
         std::vector<engine::Sequence> sequences;
         for (size_t i = 0; i < n_sequences; ++i) {

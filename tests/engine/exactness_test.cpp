@@ -129,8 +129,9 @@ TEST(Exactness, LayerMajorWithAOneShotPolicyReadsThePromptAsTheFullCacheDoes) {
     Engine engine(model, {.n_threads = 2, .n_batch = 64});
     Sequence full = test::make_sequence(model);
     const auto expected = test::feed_all(engine, full, tokens);
-    for (const char* policy : {"knorm:budget=32", "streaming:budget=32", "random:budget=32",
-                               "knorm:budget=32,keep=high,n_recent=0"}) {
+    for (const char* policy :
+         {"knorm:budget=32", "streaming:budget=32", "random:budget=32", "keydiff:budget=32",
+          "lagkv:budget=32,lag=8", "knorm:budget=32,keep=high,n_recent=0"}) {
       Sequence sequence = test::make_sequence(model, policy);
       EXPECT_TRUE(test::same_bits(
           expected, test::feed_all(engine, sequence, tokens, PrefillOrder::kLayerMajor)))
@@ -197,7 +198,8 @@ TEST(Exactness, ABudgetAboveTheRowsIsTheFullCacheToTheBit) {
   Sequence full = test::make_sequence(model);
   const auto prompt_logits = test::feed_all(engine, full, tokens);
   const auto decode_logits = test::decode_all(engine, full, generated);
-  for (const char* policy : {"knorm:budget=220", "streaming:budget=1000", "random:budget=220"}) {
+  for (const char* policy : {"knorm:budget=220", "streaming:budget=1000", "random:budget=220",
+                             "keydiff:budget=220", "lagkv:budget=220"}) {
     for (const PrefillOrder order : kOrders) {
       Sequence sequence = test::make_sequence(model, policy);
       EXPECT_TRUE(test::same_bits(prompt_logits, test::feed_all(engine, sequence, tokens, order)));
@@ -228,7 +230,8 @@ TEST(Exactness, BothOrdersKeepTheSameRowsWherePromptsAreCutOnce) {
   const Model model(test::write_tiny_model({.n_layers = 3}), {});
   const auto tokens = test::random_tokens(200, model.hyper().n_vocab);
   Engine engine(model, {.n_threads = 2, .n_batch = 64});
-  for (const char* policy : {"knorm:budget=30", "random:budget=30", "streaming:budget=30"}) {
+  for (const char* policy : {"knorm:budget=30", "random:budget=30", "streaming:budget=30",
+                             "keydiff:budget=30", "lagkv:budget=30,lag=8"}) {
     Sequence by_chunk = test::make_sequence(model, policy);
     Sequence by_layer = test::make_sequence(model, policy);
     test::feed_all(engine, by_chunk, tokens, PrefillOrder::kChunkMajor);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <random>
 
 #include "kernels/parallel.h"
 #include "policy/methods.h"
@@ -44,17 +45,13 @@ TEST(Policy, HeadsThatHaveRoomKeepAllTheirRows) {
 
 TEST(Policy, EveryHeadKeepsExactlyItsBudgetWithSinksAndRecentRows) {
   std::vector<TinyHead> heads;
-  for (int n : {40, 64, 99}) {
-    std::vector<float> norms;
-    for (int slot = 0; slot < n; ++slot) {
-      norms.push_back(static_cast<float>((slot * 37) % 11));
-    }
-    heads.push_back(TinyHead::with_norms(norms));
+  for (const int n : {40, 64, 99, 300}) {
+    heads.push_back(TinyHead::random(n, static_cast<unsigned>(n)));
   }
   const TinyLayer layer(heads);
   for (const Method* method : evicting_methods()) {
     const KeptSlots kept = layer.kept_by(policy_of(*method, "budget=32,n_sink=4,n_recent=7"));
-    ASSERT_EQ(kept.size(), 3U);
+    ASSERT_EQ(kept.size(), 4U);
     for (size_t head = 0; head < kept.size(); ++head) {
       const Slots& slots = kept[head];
       const int n = static_cast<int>(heads[head].positions.size());
@@ -84,30 +81,85 @@ TEST(Policy, HiddenRowsCountAsEvicted) {
             KeptSlots{});
 }
 
-TEST(Policy, InputsThatAreNotNeededChangeNothing) {
-  const std::vector<float> numbers{5, 1, 4, 2, 3, 6, 0, 7};
-  const std::vector<float> nans(numbers.size(), std::numeric_limits<float>::quiet_NaN());
-  TinyHead without_norms = TinyHead::with_norms(numbers);
-  without_norms.norms.clear();
+// A head of which `share` in 16 rows are hidden, or as often evicted, but never the newest.
+TinyHead with_hidden_rows(int n, int share, unsigned seed) {
+  TinyHead head = TinyHead::random(n, seed);
+  std::mt19937 random(seed);
+  std::uniform_int_distribution<int> draw(0, 15);
+  for (int slot = 0; slot < n; ++slot) {
+    const uint8_t invisible = draw(random) < 8 ? cache::kHidden : cache::kEvicted;
+    head.hidden.push_back(draw(random) < share ? invisible : uint8_t{cache::kVisible});
+  }
+  head.hidden.back() = cache::kVisible;
+  return head;
+}
+
+TEST(Policy, HiddenRowsCountAsEvictedForEveryMethod) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   for (const Method* method : evicting_methods()) {
-    const Policy policy = policy_of(*method, "budget=4,n_sink=1,n_recent=1");
-    const KeptSlots expected = TinyLayer({TinyHead::with_norms(numbers)}).kept_by(policy);
-    if (!policy.needs().key_norms) {
-      EXPECT_EQ(TinyLayer({TinyHead::with_norms(nans)}).kept_by(policy), expected);
-      EXPECT_EQ(TinyLayer({without_norms}).kept_by(policy), expected);
+    for (unsigned seed = 0; seed < 20; ++seed) {
+      TinyHead head = with_hidden_rows(100 + static_cast<int>(seed) * 30, 5, seed);
+      const TinyHead compacted = head.compacted();
+      for (size_t slot = 0; slot < head.hidden.size(); ++slot) {
+        if (head.hidden[slot] != cache::kVisible) {  // nothing of them is looked at
+          head.norms[slot] = kNan;
+          const auto dim = static_cast<size_t>(head.head_dim);
+          std::fill_n(&head.keys[slot * dim], dim, kNan);
+          std::fill_n(&head.values[slot * dim], dim, kNan);
+        }
+      }
+      const TinyLayer masked_layer({head});
+      const TinyLayer compacted_layer({compacted});
+      std::vector<float> scores = masked_layer.scores_by(method->make, {}, 4, 0);
+      Slots all(scores.size());
+      const std::span<const int> visible = cache::visible_slots(masked_layer.view().heads[0], all);
+      for (size_t i = 0; i < visible.size(); ++i) {
+        scores[i] = scores[static_cast<size_t>(visible[i])];
+      }
+      scores.resize(visible.size());
+      ASSERT_EQ(scores, compacted_layer.scores_by(method->make, {}, 4, 0)) << method->name;
+
+      const Policy policy = policy_of(*method, "budget=40");
+      Slots expected = compacted_layer.kept_by(policy).at(0);
+      for (int& slot : expected) {
+        slot = visible[static_cast<size_t>(slot)];
+      }
+      ASSERT_EQ(masked_layer.kept_by(policy).at(0), expected) << method->name;
     }
   }
 }
 
+bool reads(const Method& method, std::string_view input) {
+  return method.signal.find(input) != std::string_view::npos;
+}
+
+TEST(Policy, InputsThatAreNotNeededChangeNothing) {
+  const TinyHead numbers = TinyHead::random(300, 1);
+  for (const Method* method : evicting_methods()) {
+    const Policy policy = policy_of(*method, "budget=40,n_sink=1,n_recent=1");
+    TinyHead others = numbers;  // without what the method does not need
+    if (!policy.needs().key_norms) {
+      others.norms.clear();
+    }
+    if (!reads(*method, "key") || method->name == "knorm") {
+      others.keys.clear();
+    }
+    if (!reads(*method, "value")) {
+      others.values.clear();
+    }
+    EXPECT_EQ(TinyLayer({others}).kept_by(policy), TinyLayer({numbers}).kept_by(policy))
+        << method->name;
+  }
+}
+
 TEST(Policy, PermutingHeadsPermutesTheChoice) {
-  const std::vector<TinyHead> heads{TinyHead::with_norms({5, 1, 4, 2, 3, 6, 0, 7}),
-                                    TinyHead::with_norms({0, 1, 2, 3, 4, 5, 6, 7, 8}),
-                                    TinyHead::with_norms({7, 6, 5, 4, 3, 2, 1})};
+  const std::vector<TinyHead> heads{TinyHead::random(300, 1), TinyHead::random(400, 2),
+                                    with_hidden_rows(500, 3, 3)};
   for (const Method* method : evicting_methods()) {
     if (method->signal == "none") {
       continue;  // draws by the head's index
     }
-    const Policy policy = policy_of(*method, "budget=4,n_sink=1,n_recent=1");
+    const Policy policy = policy_of(*method, "budget=40,n_sink=1,n_recent=1");
     const KeptSlots kept = TinyLayer(heads).kept_by(policy);
     EXPECT_EQ(TinyLayer({heads[2], heads[0], heads[1]}).kept_by(policy),
               (KeptSlots{kept[2], kept[0], kept[1]}))
@@ -118,11 +170,7 @@ TEST(Policy, PermutingHeadsPermutesTheChoice) {
 TEST(Policy, ThreadsDoNotChangeTheChoice) {
   std::vector<TinyHead> heads;
   for (int head = 0; head < 9; ++head) {
-    std::vector<float> norms;
-    for (int slot = 0; slot < 500 + head; ++slot) {
-      norms.push_back(static_cast<float>((slot * (head + 3)) % 17));
-    }
-    heads.push_back(TinyHead::with_norms(norms));
+    heads.push_back(TinyHead::random(500 + head, static_cast<unsigned>(head)));
   }
   const TinyLayer layer(heads, 3);
   for (const Method* method : evicting_methods()) {
@@ -132,10 +180,8 @@ TEST(Policy, ThreadsDoNotChangeTheChoice) {
 }
 
 TEST(Policy, LayersTogetherKeepWhatTheyKeepAlone) {
-  const TinyLayer first(
-      {TinyHead::with_norms({5, 1, 4, 2, 3, 6, 0, 7}), TinyHead::with_norms({1, 2})}, 0);
-  const TinyLayer second(
-      {TinyHead::with_norms({7, 6, 5, 4, 3, 2, 1}), TinyHead::with_norms({0, 0, 0, 0, 0})}, 1);
+  const TinyLayer first({TinyHead::random(300, 1), TinyHead::random(2, 2)}, 0);
+  const TinyLayer second({TinyHead::random(290, 3), TinyHead::with_norms({0, 0, 0, 0, 0})}, 1);
   const LayerView layers[] = {first.view(), second.view()};
   kernels::ParallelFor parallel(2);
   for (const Method* method : evicting_methods()) {

@@ -6,13 +6,16 @@
 #include <cstdint>
 #include <limits>
 #include <numeric>
+#include <random>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "kernels/append.h"
 #include "kernels/parallel.h"
 #include "policy/policy.h"
 #include "policy/scorer.h"
+#include "support/random_rows.h"
 
 namespace winnow::policy {
 
@@ -21,6 +24,9 @@ struct TinyHead {
   std::vector<int32_t> positions;  // [n_cached], ascending
   std::vector<float> norms;        // [n_cached] squared key norms; empty: the cache keeps no scores
   std::vector<uint8_t> hidden;     // [n_cached]; empty: none is hidden
+  int head_dim = 4;
+  std::vector<float> keys = {};    // [n_cached, head_dim]; empty: NaN
+  std::vector<float> values = {};  // the same
 
   // Rows at positions 0 … n-1 with the given squared key norms.
   static TinyHead with_norms(std::vector<float> norms) {
@@ -29,38 +35,79 @@ struct TinyHead {
     head.norms = std::move(norms);
     return head;
   }
+
+  // Rows at positions 0 … n-1 with the given keys and values [n, head_dim], and the norms that belong to the keys.
+  static TinyHead with_rows(int head_dim, std::vector<float> keys, std::vector<float> values) {
+    TinyHead head = with_norms(std::vector<float>(keys.size() / static_cast<size_t>(head_dim)));
+    head.head_dim = head_dim;
+    head.keys = std::move(keys);
+    head.values = std::move(values);
+    kernels::squared_key_norms(head.rows({}), head.norms);
+    return head;
+  }
+
+  static TinyHead random(int n, unsigned seed, int head_dim = 8) {
+    std::mt19937 random(seed);
+    const auto n_elements = static_cast<size_t>(n * head_dim);
+    std::vector<float> keys = test::random_floats(random, n_elements);
+    return with_rows(head_dim, std::move(keys), test::random_floats(random, n_elements));
+  }
+
+  // The rows of this head that are not hidden.
+  TinyHead compacted() const {
+    TinyHead head{.positions = {}, .norms = {}, .hidden = {}, .head_dim = head_dim};
+    const auto dim = static_cast<std::ptrdiff_t>(head_dim);
+    for (size_t slot = 0; slot < positions.size(); ++slot) {
+      if (hidden.empty() || hidden[slot] == cache::kVisible) {
+        const auto first = static_cast<std::ptrdiff_t>(slot) * dim;
+        head.positions.push_back(positions[slot]);
+        head.norms.push_back(norms[slot]);
+        head.keys.insert(head.keys.end(), keys.begin() + first, keys.begin() + first + dim);
+        head.values.insert(head.values.end(), values.begin() + first, values.begin() + first + dim);
+      }
+    }
+    return head;
+  }
+
+  // A view of this head; `nans` [n_cached * head_dim] stands in for what it does not have.
+  cache::HeadRows rows(std::span<const float> nans) const {
+    const auto elements = [&](const std::vector<float>& of) {
+      return std::as_bytes(of.empty() ? nans : std::span<const float>(of)).data();
+    };
+    return {.keys = elements(keys),
+            .values = elements(values),
+            .positions = positions.data(),
+            .scores = norms.empty() ? nullptr : norms.data(),
+            .hidden = hidden.empty() ? nullptr : hidden.data(),
+            .n = static_cast<int>(positions.size()),
+            .n_hidden = static_cast<int>(std::count_if(hidden.begin(), hidden.end(),
+                                                       [](uint8_t each) { return each != 0; })),
+            .head_dim = head_dim,
+            .key_type = cache::RowType::kF32,
+            .value_type = cache::RowType::kF32,
+            .has_nonfinite_values = values.empty()};
+  }
 };
 
-// Keys and values are NaN: no method so far needs them.
 class TinyLayer {
  public:
   explicit TinyLayer(std::vector<TinyHead> heads, int layer = 0)
       : heads_(std::move(heads)), layer_(layer) {
     size_t n_most = 0;
     for (const TinyHead& head : heads_) {
-      n_most = std::max(n_most, head.positions.size());
+      n_most = std::max(n_most, head.positions.size() * static_cast<size_t>(head.head_dim));
     }
-    elements_.assign(n_most * kHeadDim, std::numeric_limits<float>::quiet_NaN());
-    const std::byte* elements = std::as_bytes(std::span(elements_)).data();
+    nans_.assign(n_most, std::numeric_limits<float>::quiet_NaN());
     for (const TinyHead& head : heads_) {
-      rows_.push_back(
-          {.keys = elements,
-           .values = elements,
-           .positions = head.positions.data(),
-           .scores = head.norms.empty() ? nullptr : head.norms.data(),
-           .hidden = head.hidden.empty() ? nullptr : head.hidden.data(),
-           .n = static_cast<int>(head.positions.size()),
-           .n_hidden = static_cast<int>(std::count(head.hidden.begin(), head.hidden.end(), 1)),
-           .head_dim = kHeadDim,
-           .key_type = cache::RowType::kF32,
-           .value_type = cache::RowType::kF32,
-           .has_nonfinite_values = true});
+      rows_.push_back(head.rows(nans_));
     }
   }
   TinyLayer(const TinyLayer&) = delete;
   TinyLayer& operator=(const TinyLayer&) = delete;
 
-  LayerView view() const { return {.layer = layer_, .heads = rows_}; }
+  LayerView view(int n_sink = 0) const {
+    return {.layer = layer_, .heads = rows_, .n_sink = n_sink};
+  }
 
   // What the policy keeps of this layer alone [n_kv_heads, n_kept*].
   KeptSlots kept_by(const Policy& policy, int n_threads = 1) const {
@@ -70,11 +117,19 @@ class TinyLayer {
     return policy.choose({&layer, 1}, parallel, choice) ? choice.kept : KeptSlots{};
   }
 
- private:
-  static constexpr int kHeadDim = 4;
+  // One head's scores by a method with the given options: [n_cached].
+  std::vector<float> scores_by(std::unique_ptr<Scorer> (*make)(OptionReader&),
+                               std::vector<GivenOption> options, int n_sink, int kv_head) const {
+    OptionReader reader(std::move(options));
+    std::vector<float> scores(heads_[static_cast<size_t>(kv_head)].positions.size());
+    Scratch scratch;
+    make(reader)->score(view(n_sink), kv_head, scratch, scores);
+    return scores;
+  }
 
+ private:
   std::vector<TinyHead> heads_;
-  std::vector<float> elements_;  // [n_most, head_dim] of NaN
+  std::vector<float> nans_;
   std::vector<cache::HeadRows> rows_;
   int layer_;
 };

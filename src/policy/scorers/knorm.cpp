@@ -34,7 +34,8 @@ class Knorm final : public Scorer {
   Needs needs() const override { return {.key_norms = true}; }
 
   // rows.scores [n_cached] -> scores [n_cached]
-  void score(const LayerView& layer, int kv_head, std::span<float> scores) const override {
+  void score(const LayerView& layer, int kv_head, Scratch& /*scratch*/,
+             std::span<float> scores) const override {
     const cache::HeadRows& rows = layer.heads[static_cast<size_t>(kv_head)];
     WINNOW_CHECK(rows.scores != nullptr && std::ssize(scores) == rows.n);
     for (size_t i = 0; i < scores.size(); ++i) {

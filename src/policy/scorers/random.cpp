@@ -38,7 +38,8 @@ class Random final : public Scorer {
   Needs needs() const override { return {}; }
 
   // rows.positions [n_cached] -> scores [n_cached]
-  void score(const LayerView& layer, int kv_head, std::span<float> scores) const override {
+  void score(const LayerView& layer, int kv_head, Scratch& /*scratch*/,
+             std::span<float> scores) const override {
     const cache::HeadRows& rows = layer.heads[static_cast<size_t>(kv_head)];
     WINNOW_CHECK(std::ssize(scores) == rows.n);
     const uint64_t head_hash =

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "policy/golden_fixture.h"
 #include "policy/policy.h"
 #include "policy/tiny_layer.h"
 #include "support/error_of.h"
@@ -61,35 +62,24 @@ TEST(Knorm, InfiniteNormsAreEvictedBeforeFiniteOnes) {
   EXPECT_EQ(kept("budget=2,n_sink=0,n_recent=0", {kInfinity, 3e38F, kInfinity, 1}), (Slots{1, 3}));
 }
 
-// Squared norms of the fixture's keys [2, 24], the float32 output of a linear congruential generator with seed 1.
-std::vector<std::vector<float>> fixture_norms() {
-  std::vector<std::vector<float>> norms(2, std::vector<float>(24));
-  uint32_t state = 1;
-  for (std::vector<float>& head : norms) {
-    for (float& norm : head) {
-      for (int dim = 0; dim < 8; ++dim) {
-        state = 1664525 * state + 1013904223;
-        const auto key = static_cast<float>(state / 4294967296.0 * 2 - 1);
-        norm += key * key;
-      }
+TEST(Knorm, ScoresWhatKvpressScores) {
+  const std::vector<TinyHead> heads = golden::heads();
+  EXPECT_NEAR(std::sqrt(heads[0].norms[5]), 1.816334, 1e-6);
+  EXPECT_NEAR(std::sqrt(heads[1].norms[7]), 1.754400, 1e-6);
+  double sum = 0;
+  for (const TinyHead& head : heads) {
+    for (const float norm : head.norms) {
+      sum += std::sqrt(static_cast<double>(norm));
     }
   }
-  return norms;
+  EXPECT_NEAR(sum, 75.505032, 1e-5);
 }
 
-TEST(Knorm, KeepsWhatOtherImplementationsKeep) {
-  const std::vector<std::vector<float>> norms = fixture_norms();
-  EXPECT_NEAR(std::sqrt(norms[0][5]), 1.816334F, 1e-6F);
-  // kvpress, half of 24 rows
-  EXPECT_EQ(kept("budget=12,n_sink=0,n_recent=0", norms[0]),
-            (Slots{0, 3, 7, 10, 12, 13, 14, 16, 17, 19, 20, 21}));
-  EXPECT_EQ(kept("budget=12,n_sink=0,n_recent=0", norms[1]),
-            (Slots{0, 2, 5, 6, 8, 10, 12, 15, 16, 18, 19, 22}));
-  // the cache of the Q-Filters repository, 12 rows of which the last 4 are a window
-  EXPECT_EQ(kept("budget=12,n_sink=0,n_recent=4", norms[0]),
-            (Slots{0, 10, 12, 13, 14, 16, 17, 19, 20, 21, 22, 23}));
-  EXPECT_EQ(kept("budget=12,n_sink=0,n_recent=4", norms[1]),
-            (Slots{0, 2, 5, 6, 8, 12, 18, 19, 20, 21, 22, 23}));
+// The cache of the Q-Filters repository: 12 rows, of which the last 4 are a window.
+TEST(Knorm, KeepsWhatACacheWithAWindowKeeps) {
+  EXPECT_EQ(golden::kept_by("knorm:budget=12,n_sink=0,n_recent=4"),
+            (KeptSlots{{0, 10, 12, 13, 14, 16, 17, 19, 20, 21, 22, 23},
+                       {0, 2, 5, 6, 8, 12, 18, 19, 20, 21, 22, 23}}));
 }
 
 TEST(Knorm, GuardRefusesABudgetThatIsAllProtected) {

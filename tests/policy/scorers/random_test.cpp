@@ -53,7 +53,8 @@ TEST(Random, WorthIsBetweenZeroAndOne) {
   const std::unique_ptr<Scorer> scorer = make_random(reader);
   const TinyLayer layer({head_of(10000)});
   std::vector<float> scores(10000);
-  scorer->score(layer.view(), 0, scores);
+  Scratch scratch;
+  scorer->score(layer.view(), 0, scratch, scores);
   EXPECT_GE(*std::min_element(scores.begin(), scores.end()), 0.0F);
   EXPECT_LT(*std::max_element(scores.begin(), scores.end()), 1.0F);
   EXPECT_NEAR(std::accumulate(scores.begin(), scores.end(), 0.0F) / 10000, 0.5F, 0.015F);
