@@ -33,6 +33,9 @@ struct CacheShape {
   size_t full_bytes(int n_positions) const;
   // Bytes of one row: key, value, position and (where stored) score.
   size_t row_bytes() const;
+  size_t key_bytes() const;  // of one row's key, and so on
+  size_t value_bytes() const;
+  size_t score_bytes() const;  // 0 where none is stored
   // Address space that a cache of this shape reserves.
   size_t reserved_bytes() const;
 };
@@ -59,18 +62,18 @@ class Cache {
   };
   // The place of the next `n_rows` rows; there must be room (the engine checks before a step).
   Target reserve(int layer, int kv_head, int n_rows);
-  // Makes `n_rows` rows written at the target part of the head.
   struct AppendCounts {
-    int64_t saturated = 0;       // finite elements beyond the row type, stored as its largest value
-    int64_t nonfinite_keys = 0;  // key elements that were infinite or not a number
+    int64_t saturated = 0;         // finite elements beyond the row type, stored as its largest
+    int64_t nonfinite_keys = 0;    // key elements that were infinite or not a number
     int64_t nonfinite_values = 0;  // the same for values
   };
+  // Makes `n_rows` rows written at the target part of the head.
   void commit(int layer, int kv_head, int n_rows, const AppendCounts& counts);
 
-  // Evicts all rows but those at `slots` (ascending, unique), and gives their memory back. Moving a head's rows for every
-  // one that decoding evicts would cost more than attending to them, so a few evicted rows stay in their slots, hidden,
-  // until there are more than kMaxEvictedSlots. They are not cached any more, never come back, and their pages count as
-  // committed.
+  // Evicts all rows but those at `slots` (ascending, unique), and gives their memory back. Moving a head's rows for
+  // every one that decoding evicts would cost more than attending to them, so a few evicted rows stay in their slots,
+  // hidden, until there are more than kMaxEvictedSlots. They are not cached any more, never come back, and their pages
+  // count as committed.
   void keep(int layer, int kv_head, std::span<const int> slots);
   static constexpr int kMaxEvictedSlots = 32;
   // In a layer with a window: gives the rows back that no query after `last_pos` sees, once there are window_slack() of
@@ -101,13 +104,14 @@ class Cache {
     int pos;
   };
   std::optional<MissingRow> missing_row(int n_positions) const;
-  // Removes the rows of positions from n_positions on; no row may be missing. Counts and peak stay: they are of all that
-  // has happened.
+  // Removes the rows of positions from n_positions on; no row may be missing. Counts and peak stay: they are of all
+  // that has happened.
   void trim(int n_positions);
   // Whether policies have taken rows of positions before the newest one held.
   bool has_gaps() const;
 
-  // Row bytes: what the rows now held take. Committed bytes: the pages that they and evicted slots lie on.
+  // Row bytes: what the rows now held take. Committed bytes: the pages that they, evicted slots, and slots that the next
+  // rows will take again lie on.
   size_t now_bytes() const;
   size_t peak_bytes() const { return peak_bytes_; }
   size_t committed_bytes() const;

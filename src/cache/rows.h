@@ -21,21 +21,22 @@ size_t element_bytes(RowType type);
 // What attention sees of a row. Evicted rows are gone, but for a while still take up their slots (Cache::keep).
 enum Visibility : uint8_t { kVisible, kHidden, kEvicted };
 
-// The rows of one KV head of one layer. A view never owns.
+// The slots of one KV head of one layer, those of evicted rows included. A view never owns.
 struct HeadRows {
   const std::byte* keys;     // [n, head_dim] of key_type
   const std::byte* values;   // [n, head_dim] of value_type
   const int32_t* positions;  // [n], ascending
   const float* scores;    // [n] static scores written at append, or null when the policy needs none
   const uint8_t* hidden;  // [n] Visibility, or null when all are visible
-  int n;
-  int n_hidden;  // how many of them are not visible
+  int n;                  // slots
+  int n_hidden;           // how many of them are not visible
   int head_dim;
   RowType key_type;
   RowType value_type;
   bool has_nonfinite_values;  // some value element is infinite or not a number
 
   int n_visible() const { return n - n_hidden; }
+  bool is_evicted(int slot) const { return hidden != nullptr && hidden[slot] == kEvicted; }
 };
 
 // The slots that attention sees, ascending: the first n_visible of `slots`, which has room for n.

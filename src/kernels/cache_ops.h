@@ -19,9 +19,8 @@ struct Slice {
   cache::Cache* cache;
   int first_token;  // index in the batch
   int n_tokens;
-  int first_pos;  // absolute position of the first token
-  bool
-      is_prompt;  // prompt tokens take the prompt kernel, generated ones (one to a slice) the decode kernel
+  int first_pos;   // absolute position of the first token
+  bool is_prompt;  // else one generated token, which takes the decode kernel
 };
 
 class StepContext;

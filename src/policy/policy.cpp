@@ -77,7 +77,7 @@ void gather_visible(const cache::HeadRows& rows, Choice::Scratch& scratch) {
   for (size_t slot = 0; slot < n; ++slot) {
     scores[n_visible] = scores[slot];
     slots[n_visible] = static_cast<int>(slot);
-    n_visible += rows.hidden[slot] == 0 ? 1 : 0;
+    n_visible += rows.hidden[slot] == cache::kVisible ? 1 : 0;
   }
   scratch.scores.resize(n_visible);
   scratch.slots.resize(n_visible);

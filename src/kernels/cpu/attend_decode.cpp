@@ -1,7 +1,7 @@
 // The decode kernel: one query of each head of a group against the rows of some blocks of positions.
 //
-// A row is brought to floats once for all query heads of its group that fit the registers. Scores run along the row (the canonical dot
-// product), outputs are one chain per element down the rows.
+// A row is brought to floats once for all query heads of its group that fit the registers. Scores run along the row
+// (the canonical dot product), outputs are one chain per element down the rows.
 
 #include <algorithm>
 #include <type_traits>
@@ -59,7 +59,8 @@ HWY_INLINE void with_constant(size_t head, size_t n, const Pass& pass) {
   pass(head, std::integral_constant<size_t, kMost>());
 }
 
-// Calls pass(first head, constant number of heads) for the heads of a group, in nearly equal passes of at most kMaxHeads.
+// Calls pass(first head, constant number of heads) for the heads of a group, in nearly equal passes of at most
+// kMaxHeads.
 template <class Pass>
 HWY_INLINE void for_head_passes(size_t group, const Pass& pass) {
   const size_t n_passes = (group + kMaxHeads - 1) / kMaxHeads;
@@ -111,7 +112,7 @@ HWY_INLINE void score_rows_of_group(const cache::HeadRows& rows, int first, int 
               });
             });
   for (int i = 0; rows.hidden != nullptr && i < last - first; ++i) {
-    for (size_t head = 0; rows.hidden[first + i] != 0 && head < group; ++head) {
+    for (size_t head = 0; rows.hidden[first + i] != cache::kVisible && head < group; ++head) {
       scratch.weights[head * scratch.capacity + static_cast<size_t>(i)] = kMinusInfinity;
     }
   }

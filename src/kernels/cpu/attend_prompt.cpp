@@ -54,8 +54,8 @@ HWY_INLINE Scratch cut_scratch(float* scratch, int head_dim) {
 // What becomes of c in a product: replaced, the start of each chain, or added to when the chains are done.
 enum class Into { kNew, kChain, kAdd };
 
-// c[r][lane] = sum over k, ascending, of a[r * a_row + k * a_step] * b[k][lane] for kRegisterRows rows r. With kGuard, terms
-// whose b is 0 are left out.
+// c[r][lane] = sum over k, ascending, of a[r * a_row + k * a_step] * b[k][lane] for kRegisterRows rows r. With kGuard,
+// terms whose b is 0 are left out.
 template <bool kGuard>
 HWY_INLINE void multiply_rows(const float* HWY_RESTRICT a, size_t a_row, size_t a_step,
                               const float* HWY_RESTRICT b, size_t n, Into into,
@@ -141,7 +141,7 @@ struct Seers {
 
 HWY_INLINE Seers seers_of(const cache::HeadRows& rows, int slot, int swa_window) {
   constexpr int kNever = std::numeric_limits<int32_t>::max();
-  if (rows.hidden != nullptr && rows.hidden[slot] != 0) {
+  if (rows.hidden != nullptr && rows.hidden[slot] != cache::kVisible) {
     return {kNever, kNever};
   }
   const int pos = rows.positions[slot];

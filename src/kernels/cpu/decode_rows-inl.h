@@ -35,8 +35,8 @@ struct RowTile {
 };
 
 // Memory is asked for so long before it is read; what is not there does no harm. The processor's own prefetching starts
-// anew on every page. A row is read once for a token, so it is asked for without a place in the outer caches (locality 0):
-// weights need that place.
+// anew on every page. A row is read once for a token, so it is asked for without a place in the outer caches
+// (locality 0): weights need that place.
 inline constexpr size_t kPrefetchBytes = 8192;
 
 template <class T>
@@ -110,8 +110,8 @@ HWY_INLINE void score_rows(const RowTile<T>& keys, const float* HWY_RESTRICT q, 
   }
 }
 
-// Adds weights · values of the tile's rows to the outputs of kHeads heads, kVectors vectors of each from element `at`; with
-// kSums, adds the weights themselves to sums [kHeads].
+// Adds weights · values of the tile's rows to the outputs of kHeads heads, kVectors vectors of each from element `at`;
+// with kSums, adds the weights themselves to sums [kHeads].
 template <size_t kHeads, size_t kVectors, bool kGuard, bool kSums, class T>
 HWY_INLINE void add_values(const RowTile<T>& values, const float* HWY_RESTRICT weights,
                            size_t capacity, size_t at, size_t dim, float* HWY_RESTRICT output,

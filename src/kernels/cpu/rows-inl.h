@@ -92,8 +92,8 @@ HWY_INLINE void load_rows(cache::RowType type, const std::byte* rows, int n_rows
 // ascending d, from +0. Then q_j = (p_j + p_j+8) + (p_j+16 + p_j+24) for j < 8, and
 // ((q0 + q1) + (q2 + q3)) + ((q4 + q5) + (q6 + q7)).
 //
-// Eighths are the eight q_j. This folds the chains of one row, or of two where a vector has room for both: p [rows, parts],
-// part i holding chains i * kLanes …; eighths [rows, 8].
+// Eighths are the eight q_j. This folds the chains of one row, or of two where a vector has room for both:
+// p [rows, parts], part i holding chains i * kLanes …; eighths [rows, 8].
 template <size_t kRows, size_t kParts>
 HWY_INLINE void fold_to_eighths(const Floats (&p)[kRows][kParts], float* HWY_RESTRICT eighths) {
   const FloatTag d;
