@@ -1,4 +1,4 @@
-// The list of model families. Adding one: a file with its two functions, a declaration and a row here.
+// The list of model families. Adding one: a file with its graph functions, a declaration and a row here.
 #pragma once
 
 #include <span>

@@ -1,5 +1,6 @@
-// The gemma3 family (Gemma 3): norms before and after both halves of a layer, every head of q and k normed before it rotates,
-// gated GELU. Most layers see a sliding window and rotate with a base of their own; every sixth sees everything.
+// The gemma3 family (Gemma 3): norms before and after both halves of a layer, every head of q and k normed before it
+// rotates, gated GELU. Most layers see a sliding window and rotate with a base of their own; every sixth sees
+// everything.
 
 #include "model/families.h"
 #include "model/graph_parts.h"

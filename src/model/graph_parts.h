@@ -13,8 +13,8 @@ ggml_tensor* rms_norm(const GraphBuilder& build, ggml_tensor* x, ggml_tensor* we
 ggml_tensor* linear(const GraphBuilder& build, ggml_tensor* weight, ggml_tensor* bias,
                     ggml_tensor* x);
 
-// x [n_embd, n_tokens] -> q [head_dim, n_heads, n_tokens], k and v [head_dim, n_kv_heads, n_tokens], not rotated. q and k may
-// be views with gaps between tokens.
+// x [n_embd, n_tokens] -> q [head_dim, n_heads, n_tokens], k and v [head_dim, n_kv_heads, n_tokens], not rotated. q and
+// k may be views with gaps between tokens.
 Projections project_heads(const GraphBuilder& build, const LayerWeights& layer, ggml_tensor* x);
 
 // x [head_dim, n, n_tokens]: rotates the first n_rot dimensions of every head by the tokens' positions.
@@ -30,5 +30,11 @@ enum class Gate { kSilu, kGelu };
 // x [n_embd, n_tokens] -> down(activation(gate(x)) * up(x)), [n_embd, n_tokens].
 ggml_tensor* gated_ffn(const GraphBuilder& build, const LayerWeights& layer, ggml_tensor* x,
                        Gate gate = Gate::kSilu);
+
+// What follows attention in families that norm before each half of a layer, and nowhere else: output projection and
+// residual, then norm, gated SiLU and residual. x [n_embd, n_tokens], attended [head_dim * n_heads, n_tokens] ->
+// [n_embd, n_tokens].
+ggml_tensor* after_attention_pre_norm(const GraphBuilder& build, int layer, ggml_tensor* x,
+                                      ggml_tensor* attended);
 
 }  // namespace winnow::model

@@ -146,7 +146,7 @@ int read_n_vocab(const GgufFile& file) {
 
 void check_consistency(const GgufFile& file, const Family& family, const Hyperparameters& hyper) {
   if (hyper.n_heads % hyper.n_kv_heads != 0) {
-    file.throw_damaged("" + std::to_string(hyper.n_heads) + " heads cannot share " +
+    file.throw_damaged(std::to_string(hyper.n_heads) + " heads cannot share " +
                        std::to_string(hyper.n_kv_heads) + " KV heads evenly");
   }
   if (hyper.head_dim % 2 != 0) {

@@ -25,9 +25,8 @@ struct Hyperparameters {
   float embedding_scale = 1.0F;  // embeddings are multiplied with it
   float logit_softcap = 0.0F;    // logits become cap * tanh(logits / cap); 0: as they are
 
-  std::vector<int>
-      swa_windows;  // [n_layers]: a query sees so many positions, its own included; 0: all
-  Rope rope_swa;    // of the layers that have a window
+  std::vector<int> swa_windows;  // [n_layers]: positions a query sees, its own included; 0: all
+  Rope rope_swa;                 // of the layers that have a window
 
   int swa_window(int layer) const { return swa_windows[static_cast<size_t>(layer)]; }
   const Rope& rope_of(int layer) const { return swa_window(layer) > 0 ? rope_swa : rope; }

@@ -9,26 +9,16 @@ namespace {
 
 Projections before_attention(const GraphBuilder& build, int layer, ggml_tensor* x) {
   const LayerWeights& w = build.weights.layers[static_cast<size_t>(layer)];
-  ggml_tensor* freq_factors = build.weights.rope_freqs;
+  const Rope& rope = build.hyper.rope;
+  ggml_tensor* factors = build.weights.rope_freqs;  // [n_rot / 2], or null
 
   ggml_tensor* normed = rms_norm(build, x, w.attn_norm);  // [n_embd, n_tokens]
   const Projections heads = project_heads(build, w, normed);
   return {
-      .q = rotate(build, heads.q, build.hyper.rope, freq_factors),  // [head_dim, n_heads, n_tokens]
-      .k = rotate(build, heads.k, build.hyper.rope,
-                  freq_factors),  // [head_dim, n_kv_heads, n_tokens]
-      .v = heads.v,               // [head_dim, n_kv_heads, n_tokens]
+      .q = rotate(build, heads.q, rope, factors),  // [head_dim, n_heads, n_tokens]
+      .k = rotate(build, heads.k, rope, factors),  // [head_dim, n_kv_heads, n_tokens]
+      .v = heads.v,                                // [head_dim, n_kv_heads, n_tokens]
   };
-}
-
-ggml_tensor* after_attention(const GraphBuilder& build, int layer, ggml_tensor* x,
-                             ggml_tensor* attended) {
-  const LayerWeights& w = build.weights.layers[static_cast<size_t>(layer)];
-
-  ggml_tensor* projected = linear(build, w.wo, w.bo, attended);  // [n_embd, n_tokens]
-  x = ggml_add(build.ctx, projected, x);
-  ggml_tensor* ffn = gated_ffn(build, w, rms_norm(build, x, w.ffn_norm));
-  return ggml_add(build.ctx, ffn, x);  // [n_embd, n_tokens]
 }
 
 }  // namespace
@@ -40,7 +30,7 @@ const Family kLlama = {
     .has_output_bias = true,
     .has_rope_freqs = true,
     .before_attention = before_attention,
-    .after_attention = after_attention,
+    .after_attention = after_attention_pre_norm,
 };
 
 }  // namespace winnow::model

@@ -21,16 +21,6 @@ Projections before_attention(const GraphBuilder& build, int layer, ggml_tensor* 
   };
 }
 
-ggml_tensor* after_attention(const GraphBuilder& build, int layer, ggml_tensor* x,
-                             ggml_tensor* attended) {
-  const LayerWeights& w = build.weights.layers[static_cast<size_t>(layer)];
-
-  ggml_tensor* projected = linear(build, w.wo, nullptr, attended);  // [n_embd, n_tokens]
-  x = ggml_add(build.ctx, projected, x);
-  ggml_tensor* ffn = gated_ffn(build, w, rms_norm(build, x, w.ffn_norm));
-  return ggml_add(build.ctx, ffn, x);  // [n_embd, n_tokens]
-}
-
 }  // namespace
 
 const Family kQwen3 = {
@@ -39,7 +29,7 @@ const Family kQwen3 = {
     .rope_mode = GGML_ROPE_TYPE_NEOX,
     .has_qk_norm = true,
     .before_attention = before_attention,
-    .after_attention = after_attention,
+    .after_attention = after_attention_pre_norm,
 };
 
 }  // namespace winnow::model

@@ -76,7 +76,7 @@ void check_combination(const Rope& stated, const RopeOptions& options, const Rop
            number_text(options.freq_scale) + " both say how positions are scaled; give one");
   }
   if (rope.scaling == RopeScaling::kNone && is_scale_given(options)) {
-    refuse("--rope-scale and --rope-freq-scale say nothing with " + source +
+    refuse("--rope-scale and --rope-freq-scale have no effect with " + source +
            "; --rope-scaling linear or yarn scales");
   }
   const bool is_scaled = is_scale_given(options) || stated.freq_scale != 1.0F;
@@ -84,16 +84,16 @@ void check_combination(const Rope& stated, const RopeOptions& options, const Rop
     refuse(source + " needs a scale (--rope-scale N), since the model's file states none");
   }
   if (rope.scaling != RopeScaling::kYarn && has_yarn_options(options)) {
-    refuse("the --yarn options say nothing with " + source + "; --rope-scaling yarn heeds them");
+    refuse("the --yarn options have no effect with " + source + "; they need --rope-scaling yarn");
   }
   if (options.yarn_attn_factor >= 0 && rope.ext_factor != 0) {
-    refuse("--yarn-attn-factor says nothing with an extrapolation factor of " +
+    refuse("--yarn-attn-factor has no effect with an extrapolation factor of " +
            number_text(rope.ext_factor) +
            ", which brings YaRN's own magnitude; it needs --yarn-ext-factor 0");
   }
   const bool has_betas = options.yarn_beta_slow >= 0 || options.yarn_beta_fast >= 0;
   if (has_betas && rope.ext_factor == 0) {
-    refuse("--yarn-beta-slow and --yarn-beta-fast say nothing with --yarn-ext-factor 0");
+    refuse("--yarn-beta-slow and --yarn-beta-fast have no effect with --yarn-ext-factor 0");
   }
   if (has_betas && rope.beta_slow >= rope.beta_fast) {
     refuse("--yarn-beta-slow " + number_text(rope.beta_slow) + " is not below --yarn-beta-fast " +

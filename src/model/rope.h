@@ -57,13 +57,13 @@ struct RopeOptions {
   bool is_given() const;
 };
 
-// `stated`: as the file has it, where attn_factor is what it multiplies with on top, n_ctx_orig is 0 where it states none,
-// and ext_factor says nothing. Throws invalid_argument for values out of range and for options that contradict each other
-// or would say nothing.
+// `stated`: as the file has it, where attn_factor is what it multiplies with on top, n_ctx_orig is 0 where it states
+// none, and ext_factor is not used. Throws invalid_argument for values out of range and for options that contradict
+// each other or would have no effect.
 Rope resolve_rope(const Rope& stated, const RopeOptions& options, int n_ctx_train);
 
-// The context a model is good for once the options have scaled it: n_ctx_train, times the factor by which they changed the
-// file's scale.
+// The context a model is good for once the options have scaled it: n_ctx_train, times the factor by which they changed
+// the file's scale.
 int scaled_context(const Rope& stated, const RopeOptions& options, int n_ctx_train);
 
 }  // namespace winnow::model
