@@ -57,8 +57,8 @@ class Model {
   // The tokens of a text that stands alone, without a beginning-of-text token. Special tokens in it are plain text.
   // Throws bad_data for text that is not UTF-8.
   std::vector<Token> tokenize(std::string_view text) const;
-  // The bytes of tokens; special tokens have none. A token may end inside a character. Throws invalid_argument for a token
-  // that is not in the vocabulary.
+  // The bytes of tokens; special tokens have none. A token may end inside a character. Throws invalid_argument for a
+  // token that is not in the vocabulary.
   std::string text_of(std::span<const Token> tokens) const;
 
  private:

@@ -47,8 +47,8 @@ struct FeedOptions {
 struct GenerateOptions {
   int n_predict = -1;       // most tokens; -1: until the model ends or the context is full
   bool ignore_eos = false;  // go on after the end-of-text token
-  float temperature =
-      0.8F;                // 0: always the likeliest token, the lowest id among equals; at most 100
+  // At most 100; 0: always the likeliest token, the lowest id among equals.
+  float temperature = 0.8F;
   int top_k = 40;          // the k likeliest tokens; 0: all
   float top_p = 0.95F;     // the likeliest tokens that make up this probability; 1: all
   float min_p = 0.05F;     // none less likely than this share of the likeliest; 0: none is dropped
@@ -81,7 +81,7 @@ struct Statistics {
   std::size_t bytes_now = 0;
   std::size_t bytes_peak = 0;          // most at the end of any step, before it was cut
   std::size_t bytes_full = 0;          // what all positions fed would take
-  std::size_t bytes_committed = 0;     // the memory pages that rows, and a few evicted ones, lie on
+  std::size_t bytes_committed = 0;     // memory pages of rows, and of a few that are gone
   std::size_t compute_bytes = 0;       // at the peak: compute buffer, scratch, residual stream
   std::int64_t rows_evicted = 0;       // of all layers and heads
   std::int64_t n_evictions = 0;        // occasions: a prompt, a chunk of it, a generated token
@@ -91,13 +91,13 @@ struct Statistics {
   std::int64_t values_not_finite = 0;
 };
 
-// One thread at a time may use a session; several sessions, of one model or of several, are independent, and each computes
-// with n_threads threads of its own. Callbacks may look at the session they come from; feeding it, generating and trimming
-// are refused there (invalid_argument), and it must stay where it is.
+// One thread at a time may use a session; several sessions, of one model or of several, are independent, and each
+// computes with n_threads threads of its own. Callbacks may look at the session they come from; feeding it, generating
+// and trimming are refused there (invalid_argument), and it must stay where it is.
 //
 // A feed that throws cancelled, or whose callback throws, leaves layers that disagree: the session refuses all but trim()
-// to a length before it, statistics(), and destruction. Any other error changes nothing. A session that was moved from may be
-// destroyed or assigned to, and no more.
+// to a length before it, statistics(), and destruction. Any other error changes nothing. A session that was moved from
+// may be destroyed or assigned to, and no more.
 class Session {
  public:
   // Reserves address space for n_ctx rows in every head; memory is taken by rows as they come and given back as they go.
@@ -125,7 +125,7 @@ class Session {
   void feed_document(const std::string& document, const FeedOptions& options = {});
   void feed_question(const std::string& question, const FeedOptions& options = {});
 
-  // Goes on from the last feed or the last answer. A cancelled answer is no error: it can be gone on with. If on_text
+  // Goes on from the last feed or the last answer. A cancelled answer is no error: the next one continues it. If on_text
   // throws, so does generate(), and the session is as after an answer that ends there. Throws invalid_argument (options,
   // nothing fed), resource_exhausted, bad_data when the model's logits are not numbers.
   Generation generate(const GenerateOptions& options = {});

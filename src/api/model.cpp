@@ -1,6 +1,7 @@
 #include "winnow/model.h"
 
 #include "base/threads.h"
+#include "engine/admission.h"
 #include "model/model.h"
 
 namespace winnow {
@@ -30,13 +31,9 @@ std::vector<Token> Model::tokenize(std::string_view text) const {
 }
 
 std::string Model::text_of(std::span<const Token> tokens) const {
+  engine::check_tokens(tokens, impl_->hyper().n_vocab);
   std::string text;
   for (const Token token : tokens) {
-    if (token < 0 || token >= impl_->hyper().n_vocab) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  "token " + std::to_string(token) + " is not in the vocabulary (0 … " +
-                      std::to_string(impl_->hyper().n_vocab - 1) + ")");
-    }
     text += impl_->vocabulary().piece(token);
   }
   return text;

@@ -8,11 +8,12 @@
 namespace winnow {
 namespace {
 
-template <typename Number>
-std::string fixed_text(Number value) {
+// `precision`: none for the shortest that reads back, or how many digits after the point.
+template <typename Number, typename... Precision>
+std::string fixed_text(Number value, Precision... precision) {
   std::array<char, 400> buffer{};  // the longest double has 309 digits before the point
-  const auto [end, error] =
-      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::fixed);
+  const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
+                                          std::chars_format::fixed, precision...);
   WINNOW_CHECK(error == std::errc());
   return {buffer.data(), end};
 }
@@ -36,6 +37,10 @@ std::string number_text(float value) {
 }
 std::string number_text(int value) {
   return std::to_string(value);
+}
+
+std::string rounded_text(double value, int n_decimals) {
+  return fixed_text(value, n_decimals);
 }
 
 }  // namespace winnow

@@ -13,4 +13,7 @@ std::string number_text(double value);
 std::string number_text(float value);
 std::string number_text(int value);
 
+// "3.10": with so many digits after the point, for people.
+std::string rounded_text(double value, int n_decimals);
+
 }  // namespace winnow

@@ -93,7 +93,7 @@ std::vector<policy::Policy> split_policies(const BenchFlags& flags) {
   }
   std::vector<std::string> specs = split(flags.policies, "--policy", ';');
   if (specs.empty()) {
-    specs.emplace_back(budgets.empty() ? "full" : "knorm");
+    specs.emplace_back();
   }
   std::vector<policy::Policy> policies;
   for (const std::string& spec : specs) {

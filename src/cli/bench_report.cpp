@@ -4,13 +4,13 @@
 #include <array>
 #include <climits>
 #include <cmath>
-#include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <functional>
 
 #include "base/memory.h"
 #include "base/processor.h"
+#include "base/text.h"
 #include "cli/output.h"
 #include "cli/run_report.h"
 #include "engine/work.h"
@@ -123,14 +123,9 @@ constexpr std::array kColumns{
            [](const BenchSetting& s) { return std::to_string(s.options.n_sequences); }},
 };
 
-std::string fixed(const char* format, double value) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), format, value);
-  return text.data();
-}
-
 std::string params_text(double n_params) {
-  return n_params >= 1e9 ? fixed("%.2f B", n_params / 1e9) : fixed("%.2f M", n_params / 1e6);
+  return n_params >= 1e9 ? rounded_text(n_params / 1e9, 2) + " B"
+                         : rounded_text(n_params / 1e6, 2) + " M";
 }
 
 // Objects become columns with dots in their names; a list stays one field.
@@ -260,9 +255,9 @@ std::string BenchOutput::table_row(const ordered_json& run, const BenchSetting& 
   names += "threads | policy | test | t/s | KV cache | of peak |\n";
   rules += "---:|---|---|---:|---:|---:|\n";
   row += run["n_threads"].dump() + " | " + run["policy"].get<std::string>() + " | " +
-         run["test"].get<std::string>() + " | " + fixed("%.2f", run["tok_s"]["median"]) + " ± " +
-         fixed("%.2f", run["tok_s"]["stddev"]) + " | " + format_bytes(run["kv_bytes"]["now"]) +
-         " | " + fixed("%.0f %%", 100 * share.get<double>()) + " |\n";
+         run["test"].get<std::string>() + " | " + rounded_text(run["tok_s"]["median"], 2) + " ± " +
+         rounded_text(run["tok_s"]["stddev"], 2) + " | " + format_bytes(run["kv_bytes"]["now"]) +
+         " | " + rounded_text(100 * share.get<double>(), 0) + " % |\n";
   return n_runs_ == 0 ? names + rules + row : row;
 }
 

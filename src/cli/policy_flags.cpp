@@ -6,6 +6,9 @@
 namespace winnow::cli {
 
 policy::Policy make_policy(const std::string& spec, const std::string& budget) {
+  if (spec.empty()) {
+    return policy::Policy::parse(budget.empty() ? "full" : "knorm", budget);
+  }
   for (const policy::GivenOption& option : policy::parse_spec(spec).options) {
     if (option.name == "budget" && !budget.empty()) {
       throw Error(ErrorCode::kInvalidArgument, "the policy has budget=" + option.value +

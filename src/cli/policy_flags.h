@@ -7,7 +7,8 @@
 
 namespace winnow::cli {
 
-// `budget` may be empty. Throws invalid_argument where the spec has a budget too, or what Policy::parse throws.
+// Both may be empty: without a spec the method is knorm where there is a budget, else full. Throws invalid_argument
+// where the spec and `budget` both give one, or what Policy::parse throws.
 policy::Policy make_policy(const std::string& spec, const std::string& budget);
 
 }  // namespace winnow::cli

@@ -61,8 +61,7 @@ policy::Policy choose_policy(const RunFlags& flags) {
     log_info("--compression-ratio " + number_text(flags.compression_ratio) + " is --budget " +
              budget);
   }
-  const std::string spec = !flags.policy.empty() ? flags.policy : budget.empty() ? "full" : "knorm";
-  return make_policy(spec, budget);
+  return make_policy(flags.policy, budget);
 }
 
 bool is_same_file(const std::string& a, const std::string& b) {

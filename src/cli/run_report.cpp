@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <climits>
-#include <cstdio>
 #include <string>
 
 #include "base/memory.h"
@@ -89,12 +88,6 @@ size_t full_cache_bytes(const engine::Sequence& sequence) {
   return sequence.cache.shape().full_bytes(sequence.positions_fed);
 }
 
-std::string format_number(const char* format, double value) {
-  char text[64];
-  std::snprintf(text, sizeof(text), format, value);
-  return text;
-}
-
 // The weights as they were loaded, and what the run's choice adds or will add.
 ordered_json weights_json(const model::Model& model, const std::string& option,
                           const engine::WeightChoice& choice) {
@@ -128,7 +121,7 @@ std::string expansion_text(const model::Model& model, const engine::WeightChoice
     text += " for the prompt";
   }
   if (is_chosen) {
-    text += ", measured " + format_number("%.1f", choice.speedup) + " times as fast";
+    text += ", measured " + rounded_text(choice.speedup, 1) + " times as fast";
   }
   return text;
 }
@@ -255,11 +248,10 @@ std::string result_text(const model::Model& model, const engine::Sequence& seque
          engine::evict_when_name(result.evict) + ")\n" + "KV cache " +
          format_bytes(cache.now_bytes()) + " now, " + format_bytes(cache.peak_bytes()) +
          " at the peak; the full cache is " + format_bytes(full_cache_bytes(sequence)) + " (" +
-         format_number("%.1f", saving) + "x)\n" + std::to_string(result.n_prompt) +
-         " tokens read at " + format_number("%.0f", result.prefill_tok_s()) + " tok/s, " +
-         std::to_string(result.n_generated) + " generated at " +
-         format_number("%.1f", result.decode_tok_s()) + " tok/s; first token after " +
-         format_number("%.2f", result.ttft_ms / 1000) + " s; stopped by " +
+         rounded_text(saving, 1) + "x)\n" + std::to_string(result.n_prompt) + " tokens read at " +
+         rounded_text(result.prefill_tok_s(), 0) + " tok/s, " + std::to_string(result.n_generated) +
+         " generated at " + rounded_text(result.decode_tok_s(), 1) + " tok/s; first token after " +
+         rounded_text(result.ttft_ms / 1000, 2) + " s; stopped by " +
          engine::stop_reason_name(result.stop) + "; seed " + std::to_string(result.seed) +
          (expansion.empty() ? "" : "\nweights: " + expansion);
 }

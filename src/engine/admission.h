@@ -11,10 +11,9 @@ namespace winnow::engine {
 // How a sequence's next tokens come.
 struct Arrival {
   int n_tokens;
-  int n_batch;          // so many at once
-  bool is_cut = false;  // to the policy's budget after each time
-  bool is_ragged =
-      false;  // also fewer at once, before n_batch have come: neighbours share the steps
+  int n_batch;             // so many at once
+  bool is_cut = false;     // to the policy's budget after each time
+  bool is_ragged = false;  // neighbours share the steps, so fewer than n_batch may come at once
 };
 
 // Throws invalid_argument: a sequence that is not usable, whose cache is not one for this model or for its own policy,

@@ -91,8 +91,8 @@ bool Batch::has_work() const {
                      [](const Member& member) { return member.next || member.n_unread() > 0; });
 }
 
-// The next at most n_most unread tokens. A piece ends where the prompt is cut: always after so many of its tokens, so that
-// no neighbour changes what is kept.
+// The next at most n_most unread tokens. A piece ends where the prompt is cut: always after so many of its tokens, so
+// that no neighbour changes what is kept.
 StepInput Batch::prompt_piece(const Member& member, int n_most) const {
   int n_tokens = std::min(n_most, member.n_unread());
   const bool is_cut_per_chunk = member.eviction == PromptEviction::kPerChunk;

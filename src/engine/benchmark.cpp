@@ -1,22 +1,16 @@
 #include "engine/benchmark.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "base/error.h"
 #include "base/random.h"
+#include "base/stopwatch.h"
 #include "engine/sampling.h"
 #include "engine/work.h"
 
 namespace winnow::engine {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-int64_t ns_since(Clock::time_point start) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
-}
 
 Token token_at(int position, int n_vocab) {
   return static_cast<Token>(splitmix64(static_cast<uint64_t>(position)) %
@@ -77,20 +71,23 @@ BenchmarkResult Benchmark::measure(const BenchmarkTest& test,
   return result;
 }
 
+cache::CacheShape Benchmark::shape() const {
+  return cache_shape(model_.hyper(), options_.key_type, options_.value_type, policy_,
+                     options_.depth + options_.max_tokens + 1);
+}
+
 // The context itself stays beside its copies; it may be there already.
 void Benchmark::check_fits(const BenchmarkTest& test) {
   const bool is_prompt = test.kind == BenchmarkTest::Kind::kPrompt;
   const int n_prompt = options_.depth + (is_prompt ? test.n_tokens : 0);
   const int n_decoded = is_prompt ? 0 : test.n_tokens;
-  cache::CacheShape shape = cache_shape(model_.hyper(), options_.key_type, options_.value_type,
-                                        policy_, options_.depth + options_.max_tokens + 1);
   Plan plan =
       make_plan({.prompt = {.before_question = n_prompt, .document = n_prompt, .total = n_prompt},
                  .n_predict = n_decoded + 1,
                  .evict = options_.evict,
                  .order = order_,
                  .n_batch = options_.engine.n_batch},
-                shape, policy_);
+                shape(), policy_);
   const auto n_caches = static_cast<size_t>(options_.n_sequences + (base_ ? 0 : 1));
   plan.kv_peak_bytes *= n_caches;
   plan.footprint = engine_.footprint(
@@ -100,17 +97,14 @@ void Benchmark::check_fits(const BenchmarkTest& test) {
        .n_decoded = n_decoded,
        .order = order_,
        .has_all_logits = false});
-  engine::check_fits(plan, shape.reserved_bytes() * n_caches, options_.engine.n_threads);
+  engine::check_fits(plan, shape().reserved_bytes() * n_caches, options_.engine.n_threads);
 }
 
 // A budget in percent refers to the whole prompt, so that it may change from test to test.
 void Benchmark::fill(const BenchmarkTest& test) {
   const bool is_prompt = test.kind == BenchmarkTest::Kind::kPrompt;
   const int n_document = options_.depth + (is_prompt ? test.n_tokens : 0);
-  const cache::CacheShape shape =
-      cache_shape(model_.hyper(), options_.key_type, options_.value_type, policy_,
-                  options_.depth + options_.max_tokens + 1);
-  policy_.resolve(budget_context(n_document, n_document, shape));
+  policy_.resolve(budget_context(n_document, n_document, shape()));
   if (base_ && base_->policy.budget_rows() != policy_.budget_rows()) {
     base_.reset();
   }
@@ -118,7 +112,7 @@ void Benchmark::fill(const BenchmarkTest& test) {
   if (base_) {
     return;
   }
-  base_.emplace(shape, policy_);
+  base_.emplace(shape(), policy_);
   if (options_.depth > 0) {
     feed({&*base_, 1}, 0, options_.depth, WantedLogits::kNone);
   }
@@ -135,10 +129,7 @@ std::vector<std::vector<float>> Benchmark::feed(std::span<Sequence> sequences, i
     feeds.push_back({.sequence = &sequence, .tokens = tokens, .logits = logits});
   }
   return engine_.feed(
-      feeds, {.order = order_,
-              .eviction = options_.evict == EvictWhen::kPerChunk ? PromptEviction::kPerChunk
-                                                                 : PromptEviction::kAfter,
-              .progress = {}});
+      feeds, {.order = order_, .eviction = prompt_eviction(options_.evict), .progress = {}});
 }
 
 Repetition Benchmark::repeat(const BenchmarkTest& test) {
@@ -167,13 +158,13 @@ void Benchmark::read_prompt(std::span<Sequence> sequences, int n_tokens, Repetit
     repetition.operations += prompt_operations(model_, sequence.cache, n_tokens);
   }
   Sampler sampler({.temperature = 0});
-  const Clock::time_point start = Clock::now();
+  const Stopwatch stopwatch;
   const auto logits = feed(sequences, options_.depth, n_tokens, WantedLogits::kLast);
-  repetition.ns = ns_since(start);
+  repetition.ns = stopwatch.ns();
   for (const std::vector<float>& last : logits) {
     sampler.sample(last);
   }
-  repetition.first_token_ns = ns_since(start);
+  repetition.first_token_ns = stopwatch.ns();
 }
 
 // The next tokens are given, so that nothing is measured but decoding.
@@ -183,7 +174,7 @@ void Benchmark::decode(std::span<Sequence> sequences, int n_tokens, Repetition& 
     inputs.push_back({.sequence = &sequence, .token = 0});
   }
   std::vector<float> logits;
-  const Clock::time_point start = Clock::now();
+  const Stopwatch stopwatch;
   for (int i = 0; i < n_tokens; ++i) {
     for (DecodeInput& input : inputs) {
       input.token = token_at(options_.depth + i, model_.hyper().n_vocab);
@@ -191,10 +182,10 @@ void Benchmark::decode(std::span<Sequence> sequences, int n_tokens, Repetition& 
     }
     logits = engine_.decode(inputs);
   }
-  repetition.ns = ns_since(start);
+  repetition.ns = stopwatch.ns();
   repetition.read_bytes += static_cast<double>(step_weight_bytes(model_)) * n_tokens;
   const auto n_vocab = static_cast<size_t>(model_.hyper().n_vocab);
-  Sampler({.temperature = 0}).sample({logits.data(), n_vocab});  // a result that is none counts not
+  Sampler({.temperature = 0}).sample({logits.data(), n_vocab});  // throws bad_data on NaN
 }
 
 }  // namespace winnow::engine

@@ -62,13 +62,14 @@ class Benchmark {
 
   PrefillOrder order() const { return order_; }
 
-  // The context is pseudo-random tokens of the vocabulary, always the same ones. It is read once, as one prompt, and every
-  // repetition starts with copies of it; so rows that a policy takes meanwhile are there again. `progress` takes the
-  // fraction of repetitions done. Throws what Engine throws, resource_exhausted where the test does not fit, bad_data
-  // where the model's logits are no numbers.
+  // The context is pseudo-random tokens of the vocabulary, always the same ones. It is read once, as one prompt, and
+  // every repetition starts with copies of it; so rows that a policy takes meanwhile are there again. `progress` takes
+  // the fraction of repetitions done. Throws what Engine throws, resource_exhausted where the test does not fit,
+  // bad_data where the model's logits are not numbers.
   BenchmarkResult measure(const BenchmarkTest& test, const std::function<void(double)>& progress);
 
  private:
+  cache::CacheShape shape() const;
   void check_fits(const BenchmarkTest& test);
   void fill(const BenchmarkTest& test);
   std::vector<std::vector<float>> feed(std::span<Sequence> sequences, int first, int n_tokens,

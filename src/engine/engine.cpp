@@ -69,11 +69,7 @@ std::vector<std::vector<float>> Engine::feed(std::span<const Feed> feeds,
                      model_.hyper());
     check_tokens(feed.tokens, model_.hyper().n_vocab);
   }
-  if (options.eviction == PromptEviction::kPerChunk && options.order == PrefillOrder::kLayerMajor) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "eviction after every chunk needs the chunk-major order, since all layers must "
-                "have seen a chunk");
-  }
+  check_order(options.order, options.eviction);
   PromptFeed prompt(feeds, options, options_.n_batch);
   for (const Feed& feed : feeds) {
     feed.sequence->is_usable = false;  // until all layers agree again

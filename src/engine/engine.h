@@ -25,15 +25,15 @@ struct StepInput {
   std::span<const Token> tokens;
   bool is_prompt = false;     // else one generated token
   bool wants_logits = false;  // of a prompt's last token; generated tokens always have them
-  bool is_cut =
-      false;  // a prompt's rows are cut afterwards; those of generated tokens when the policy's schedule says so
+  // A prompt's rows are cut afterwards; those of generated tokens when the policy's schedule says so.
+  bool is_cut = false;
 };
 
 struct EngineOptions {
   int n_threads = 1;
   int n_batch = 512;  // most prompt tokens in one graph
-  int n_ctx =
-      0;  // most positions of a sequence, which some models' rotation depends on; 0: as trained
+  // Most positions of a sequence, which some models' rotation depends on; 0: as trained, or as rope scaling makes of it.
+  int n_ctx = 0;
 };
 
 class Engine {

@@ -1,6 +1,6 @@
 #include "engine/evict.h"
 
-#include <chrono>
+#include "base/stopwatch.h"
 
 namespace winnow::engine {
 
@@ -19,7 +19,7 @@ bool Evictor::evict(Sequence& sequence, int first_layer, int n_layers) {
   if (sequence.policy.is_unlimited()) {
     return false;
   }
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch stopwatch;
   const cache::CacheShape& shape = sequence.cache.shape();
   rows_.clear();
   for (int layer = first_layer; layer < first_layer + n_layers; ++layer) {
@@ -35,9 +35,7 @@ bool Evictor::evict(Sequence& sequence, int first_layer, int n_layers) {
     sequence.cache.keep(views_[static_cast<size_t>(item / shape.n_kv_heads)].layer,
                         item % shape.n_kv_heads, choice_.kept[static_cast<size_t>(item)]);
   });
-  const std::chrono::duration<double, std::milli> elapsed =
-      std::chrono::steady_clock::now() - start;
-  sequence.evictions.ms += elapsed.count();
+  sequence.evictions.ms += stopwatch.ms();
   return true;
 }
 

@@ -9,8 +9,8 @@
 
 namespace winnow::engine {
 
-// What policies see of layers [first_layer, …) of a cache with rows [n_layers, n_kv_heads], to views: the layers without
-// a window. The others are no business of a policy's: their rows go when no query sees them any more.
+// What policies see of layers [first_layer, …) of a cache with rows [n_layers, n_kv_heads], to views: the layers
+// without a window. Policies do not decide about the others: their rows go when no query sees them any more.
 void view_layers(const cache::CacheShape& shape, int first_layer,
                  std::span<const cache::HeadRows> rows, std::vector<policy::LayerView>& views);
 

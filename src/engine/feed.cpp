@@ -50,6 +50,14 @@ std::optional<PrefillOrder> parse_prefill_order(std::string_view name) {
   return kPrefillOrders.parse(name);
 }
 
+void check_order(PrefillOrder order, PromptEviction eviction) {
+  if (order == PrefillOrder::kLayerMajor && eviction == PromptEviction::kPerChunk) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "--evict per-chunk needs --prefill chunk-major, since all layers must have seen a chunk");
+  }
+}
+
 int padded_rows(int n_tokens) {
   return std::max(n_tokens, kMinPromptRows);
 }

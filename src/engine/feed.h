@@ -34,6 +34,9 @@ enum class PromptEviction {
   kNever,
 };
 
+// Throws invalid_argument for eviction after every chunk in layer-major order: all layers must have seen a chunk.
+void check_order(PrefillOrder order, PromptEviction eviction);
+
 enum class WantedLogits { kNone, kLast, kAll };
 
 struct Feed {

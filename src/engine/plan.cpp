@@ -161,6 +161,10 @@ const char* evict_when_name(EvictWhen when) {
   return kEvictTimes.name(when);
 }
 
+PromptEviction prompt_eviction(EvictWhen when) {
+  return when == EvictWhen::kPerChunk ? PromptEviction::kPerChunk : PromptEviction::kAfter;
+}
+
 PrefillOrder default_prefill_order(const policy::Policy& policy, EvictWhen evict) {
   const bool is_one_shot = !policy.is_unlimited() && evict != EvictWhen::kPerChunk;
   return is_one_shot ? PrefillOrder::kLayerMajor : PrefillOrder::kChunkMajor;

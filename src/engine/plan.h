@@ -19,6 +19,7 @@ enum class EvictWhen {
 
 EvictWhen parse_evict_when(std::string_view name);  // throws invalid_argument with the list
 const char* evict_when_name(EvictWhen when);
+PromptEviction prompt_eviction(EvictWhen when);  // of each part of a prompt that is fed at once
 
 // Layer-major where a budget is cut once, chunk-major where nothing is evicted or every chunk is.
 PrefillOrder default_prefill_order(const policy::Policy& policy, EvictWhen evict);

@@ -46,8 +46,8 @@ PromptTokens tokenize_prompt(const model::Model& model, const PromptText& text);
 PromptTokens tokenize_document(const model::Model& model, const PromptText& text);
 PromptTokens tokenize_question(const model::Model& model, const PromptText& text);
 
-// Text as it is, without a template; the first of a sequence begins with the beginning-of-text token where the model wants
-// one. It counts as a document. Throws invalid_argument for an empty text, bad_data for one that is not UTF-8.
+// Text as it is, without a template; the first of a sequence begins with the beginning-of-text token where the model
+// wants one. It counts as a document. Throws invalid_argument for an empty text, bad_data for one that is not UTF-8.
 PromptTokens tokenize_text(const model::Model& model, std::string_view text, bool is_first);
 
 }  // namespace winnow::engine

@@ -1,11 +1,11 @@
 #include "engine/run.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/stopwatch.h"
 
 namespace winnow::engine {
 namespace {
@@ -102,7 +102,7 @@ RunResult Run::run(const RunCallbacks& callbacks) {
   const bool is_kept = options_.keep_logits || options_.keep_all_logits;
 
   session_.reserve(plan_.max_rows);
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch stopwatch;
   expand_weights();
   result.weights = weights_;
   const WantedLogits kept = is_kept ? WantedLogits::kLast : WantedLogits::kNone;
@@ -110,9 +110,7 @@ RunResult Run::run(const RunCallbacks& callbacks) {
       session_.read(prompt_, {.logits = options_.keep_all_logits ? WantedLogits::kAll : kept,
                               .progress = callbacks.progress,
                               .cancel = callbacks.cancel});
-  const std::chrono::duration<double, std::milli> elapsed =
-      std::chrono::steady_clock::now() - start;
-  result.prefill_ms = weights_.measure_ms + elapsed.count();
+  result.prefill_ms = weights_.measure_ms + stopwatch.ms();
 
   const auto keep = [&result](const std::vector<float>& logits) {
     result.logits.insert(result.logits.end(), logits.begin(), logits.end());

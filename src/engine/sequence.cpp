@@ -1,10 +1,10 @@
 #include "engine/sequence.h"
 
-#include <chrono>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "base/stopwatch.h"
 #include "engine/evict.h"
 #include "kernels/append.h"
 #include "kernels/parallel.h"
@@ -35,7 +35,7 @@ policy::KeptSlots held_slots(const std::vector<cache::HeadRows>& rows) {
   for (const cache::HeadRows& head : rows) {
     std::vector<int>& held = slots.emplace_back();
     for (int slot = 0; slot < head.n; ++slot) {
-      if (head.hidden == nullptr || head.hidden[slot] != cache::kEvicted) {
+      if (!head.is_evicted(slot)) {
         held.push_back(slot);
       }
     }
@@ -106,7 +106,7 @@ Sequence fork(const Sequence& sequence, ForkOptions options, kernels::ParallelFo
                                                  "' has a budget that depends on the prompt and "
                                                  "must be resolved before a fork is cut to it");
   }
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch stopwatch;
   std::vector<std::vector<float>> norms(rows.size());
   if (options.policy->needs().key_norms && !sequence.cache.shape().stores_scores) {
     parallel.run(static_cast<int>(rows.size()), [&](int item, int /*thread*/) {
@@ -127,11 +127,9 @@ Sequence fork(const Sequence& sequence, ForkOptions options, kernels::ParallelFo
     slots[layer * n_kv_heads + i % n_kv_heads] = choice.kept[i];
   }
   Sequence fork = copy(sequence, std::move(*options.policy), max_rows, rows, slots);
-  const std::chrono::duration<double, std::milli> elapsed =
-      std::chrono::steady_clock::now() - start;
   if (is_cut) {
     ++fork.evictions.count;
-    fork.evictions.ms += elapsed.count();
+    fork.evictions.ms += stopwatch.ms();
   }
   return fork;
 }

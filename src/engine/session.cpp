@@ -1,25 +1,22 @@
 #include "engine/session.h"
 
 #include <algorithm>
-#include <array>
-#include <chrono>
 #include <climits>
 #include <string>
 
 #include "base/error.h"
+#include "base/name_table.h"
+#include "base/stopwatch.h"
 #include "engine/admission.h"
 
 namespace winnow::engine {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double ms_between(Clock::time_point start, Clock::time_point end) {
-  return std::chrono::duration<double, std::milli>(end - start).count();
-}
-
-// In the order of StopReason.
-constexpr std::array<const char*, 4> kStopNames{"end-of-text", "length", "context", "cancelled"};
+constexpr NameTable<StopReason, 4> kStopReasons{"stop reason",
+                                                {{StopReason::kEndOfText, "end-of-text"},
+                                                 {StopReason::kLength, "length"},
+                                                 {StopReason::kContext, "context"},
+                                                 {StopReason::kCancelled, "cancelled"}}};
 
 int choose_context(const model::Model& model, const SessionOptions& options) {
   if (!options.allow_beyond_context) {
@@ -53,7 +50,7 @@ bool is_set(const std::atomic<bool>* flag) {
 }  // namespace
 
 const char* stop_reason_name(StopReason reason) {
-  return kStopNames.at(static_cast<size_t>(reason));
+  return kStopReasons.name(reason);
 }
 
 Session::Session(const model::Model& model, policy::Policy policy, const SessionOptions& options)
@@ -64,11 +61,7 @@ Session::Session(const model::Model& model, policy::Policy policy, const Session
       n_ctx_(choose_context(model, options)),
       engine_(model, with_context(options.engine, n_ctx_)),
       shape_(cache_shape(model.hyper(), options.key_type, options.value_type, policy_, 0)) {
-  if (options.evict == EvictWhen::kPerChunk && order_ == PrefillOrder::kLayerMajor) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        "--evict per-chunk needs --prefill chunk-major, since all layers must have seen a chunk");
-  }
+  check_order(order_, prompt_eviction(options.evict));
 }
 
 void Session::check_room(const PromptTokens& prompt) const {
@@ -187,9 +180,7 @@ std::vector<float> Session::read(const PromptTokens& prompt, const ReadOptions& 
     decode(*pending_);
   }
   const FeedOptions feed_options{.order = order_,
-                                 .eviction = options_.evict == EvictWhen::kPerChunk
-                                                 ? PromptEviction::kPerChunk
-                                                 : PromptEviction::kAfter,
+                                 .eviction = prompt_eviction(options_.evict),
                                  .progress = options.progress,
                                  .cancel = options.cancel};
   const bool is_all_wanted = options.logits == WantedLogits::kAll;
@@ -254,8 +245,7 @@ Generation Session::generate(const GenerateOptions& options, const GenerateCallb
   Generation result;
   result.seed = sampler.seed();
   const int limit = options.n_predict < 0 ? INT32_MAX : options.n_predict;
-  const Clock::time_point start = Clock::now();
-  Clock::time_point first_token = start;
+  const Stopwatch stopwatch;
   while (true) {
     if (result.n_generated == limit) {
       result.stop = StopReason::kLength;
@@ -278,7 +268,7 @@ Generation Session::generate(const GenerateOptions& options, const GenerateCallb
     const Token token = sampler.sample(logits_);
     ++result.n_generated;
     if (result.n_generated == 1) {
-      first_token = Clock::now();
+      result.first_token_ms = stopwatch.ms();
     }
     if (model_.vocabulary().ends_generation(token) && !options.ignore_eos) {
       result.stop = StopReason::kEndOfText;
@@ -291,8 +281,7 @@ Generation Session::generate(const GenerateOptions& options, const GenerateCallb
       callbacks.on_text(piece);
     }
   }
-  result.first_token_ms = ms_between(start, first_token);
-  result.decode_ms = result.n_generated > 1 ? ms_between(first_token, Clock::now()) : 0;
+  result.decode_ms = result.n_generated > 1 ? stopwatch.ms() - result.first_token_ms : 0;
   return result;
 }
 
@@ -317,8 +306,7 @@ std::unique_ptr<Session> Session::fork(const std::optional<policy::Policy>& poli
   if (policy) {
     fork_options.policy = std::move(copy->policy_);
   }
-  kernels::ParallelFor parallel(options.engine.n_threads);
-  copy->sequence_.emplace(engine::fork(*sequence_, std::move(fork_options), parallel));
+  copy->sequence_.emplace(copy->engine_.fork(*sequence_, std::move(fork_options)));
   copy->shape_ = copy->sequence_->cache.shape();
   copy->prompts_ = prompts_;
   copy->logits_ = logits_;

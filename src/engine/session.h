@@ -76,15 +76,15 @@ class Session {
   // plan() and Engine::feed throw.
   std::vector<float> read(const PromptTokens& prompt, const ReadOptions& options);
 
-  // Generates from where the last prompt or answer ended. A cancelled answer is no error. The last token may wait to be fed
-  // until the session goes on; one that ends the text is never fed. Throws invalid_argument when nothing was read.
+  // Generates from where the last prompt or answer ended. A cancelled answer is no error. The last token may wait to be
+  // fed until the session goes on; one that ends the text is never fed. Throws invalid_argument when nothing was read.
   Generation generate(const GenerateOptions& options, const GenerateCallbacks& callbacks);
 
-  // An independent copy that goes on from here, with an engine of its own. With a policy, its rows are cut to that one at
-  // once. Throws what engine::fork throws.
+  // An independent copy that goes on from here, with an engine of its own. With a policy, its rows are cut to that one
+  // at once. Throws what engine::fork throws.
   std::unique_ptr<Session> fork(const std::optional<policy::Policy>& policy = {}) const;
-  // Goes back to the first n_positions positions. Before anything is generated, a prompt has to be read again, unless no
-  // position was taken back. Throws what engine::trim throws.
+  // Goes back to the first n_positions positions. Before anything is generated, a prompt has to be read again, unless
+  // no position was taken back. Throws what engine::trim throws.
   void trim(int n_positions);
 
   int n_ctx() const { return n_ctx_; }

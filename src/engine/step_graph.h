@@ -22,8 +22,8 @@ struct GraphShape {
   int n_tokens = 0;
   bool has_logits = false;
 
-  auto operator<=>(const GraphShape&) const =
-      default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 misreads it
+  // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 misreads it
+  auto operator<=>(const GraphShape&) const = default;
 };
 
 struct StepGraph {

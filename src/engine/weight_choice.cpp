@@ -1,10 +1,10 @@
 #include "engine/weight_choice.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
 
 #include "base/memory.h"
+#include "base/stopwatch.h"
+#include "base/text.h"
 #include "engine/feed.h"
 
 namespace winnow::engine {
@@ -31,13 +31,12 @@ bool fits(const WeightCandidate& candidate, const PromptNeeds& needs) {
 }
 
 std::string advice(const WeightCandidate& candidate, const PromptNeeds& needs) {
-  char times[16];
-  std::snprintf(times, sizeof(times), "%.1f", gain(candidate, needs));
   const std::string option =
       model::weight_option_name({.type = candidate.type, .is_for_prompts = true});
-  return "--weights " + option + " would read prompts like this one about " + times +
-         " times as fast, and take " + format_bytes(candidate.expanded_bytes) + " of the " +
-         format_bytes(needs.available_bytes) + " available";
+  return "--weights " + option + " would read prompts like this one about " +
+         rounded_text(gain(candidate, needs), 1) + " times as fast, and take " +
+         format_bytes(candidate.expanded_bytes) + " of the " + format_bytes(needs.available_bytes) +
+         " available";
 }
 
 bool are_layers_quantized(const model::GgufFile& file) {
@@ -90,7 +89,7 @@ WeightChoice choose_weights(const model::GgufFile& file, const PromptNeeds& need
   if (needs.n_tokens < kShortPrompt || !are_layers_quantized(file)) {
     return {};
   }
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch stopwatch;
   const int n_tokens = padded_rows(std::min({needs.n_tokens, n_batch, kMostMeasuredTokens}));
   WeightChoice choice = choose_weights(needs, [&](model::WeightType type) {
     return WeightCandidate{
@@ -98,9 +97,7 @@ WeightChoice choose_weights(const model::GgufFile& file, const PromptNeeds& need
         .speed = model::measure_weight_speed(file, type, n_tokens, n_threads),
         .expanded_bytes = model::expansion_bytes(file, {.type = type, .is_for_prompts = true})};
   });
-  const std::chrono::duration<double, std::milli> elapsed =
-      std::chrono::steady_clock::now() - start;
-  choice.measure_ms = elapsed.count();
+  choice.measure_ms = stopwatch.ms();
   return choice;
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <functional>
 #include <limits>
 #include <new>
@@ -11,6 +10,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/processor.h"
+#include "base/stopwatch.h"
 #include "kernels/parallel.h"
 
 namespace winnow::kernels {
@@ -26,10 +26,9 @@ constexpr int64_t kRounds = 1 << 18;  // about a millisecond
 double fastest_seconds(int n_passes, const std::function<void()>& pass) {
   double fastest = std::numeric_limits<double>::infinity();
   for (int i = 0; i < n_passes; ++i) {
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch stopwatch;
     pass();
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-    fastest = std::min(fastest, elapsed.count());
+    fastest = std::min(fastest, static_cast<double>(stopwatch.ns()) / 1e9);
   }
   return fastest;
 }

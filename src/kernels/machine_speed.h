@@ -12,8 +12,8 @@ namespace winnow::kernels {
 // memory that is left. Throws resource_exhausted.
 double measure_read_speed(int n_threads);
 
-// Operations per second of `n_threads` threads that do nothing but float multiply-adds in registers, of the widest vectors
-// there are; a multiply-add is two. The fastest of several passes.
+// Operations per second of `n_threads` threads that do nothing but float multiply-adds in registers, of the widest
+// vectors there are; a multiply-add is two. The fastest of several passes.
 double measure_multiply_add_speed(int n_threads);
 
 // "AVX3_ZEN4": the instruction set that the kernels run with here.

@@ -1,7 +1,6 @@
 #include "model/weight_speed.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/stopwatch.h"
 #include "ggml-alloc.h"
 #include "ggml-cpp.h"
 #include "kernels/cpu_backend.h"
@@ -24,11 +24,9 @@ constexpr int64_t kRowsPerThread = 64;
 constexpr int kRepetitions = 3;  // after one that warms up
 
 double ms_of(const auto& action) {
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch stopwatch;
   action();
-  const std::chrono::duration<double, std::milli> elapsed =
-      std::chrono::steady_clock::now() - start;
-  return elapsed.count();
+  return stopwatch.ms();
 }
 
 int64_t sample_rows(const ggml_tensor* matrix, int n_tokens, int n_threads) {

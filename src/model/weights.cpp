@@ -1,10 +1,10 @@
 #include "model/weights.h"
 
-#include <chrono>
 #include <unordered_map>
 
 #include "base/error.h"
 #include "base/name_table.h"
+#include "base/stopwatch.h"
 #include "model/families.h"
 #include "model/tensor_lookup.h"
 #include "model/weight_expansion.h"
@@ -175,12 +175,10 @@ void Weights::expand(const GgufFile& file, const WeightOption& option, int n_thr
   if (sources.empty()) {
     return;
   }
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch stopwatch;
   storage_->expanded = std::make_unique<ExpandedMatrices>(sources, expanded_type(option.type));
   n_overflows_ = storage_->expanded->convert(n_threads);
-  const std::chrono::duration<double, std::milli> elapsed =
-      std::chrono::steady_clock::now() - start;
-  expand_ms_ = elapsed.count();
+  expand_ms_ = stopwatch.ms();
   std::unordered_map<const ggml_tensor*, ggml_tensor*> copies;
   for (size_t i = 0; i < sources.size(); ++i) {
     copies[sources[i]] = storage_->expanded->tensor(i);
