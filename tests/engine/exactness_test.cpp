@@ -62,8 +62,8 @@ TEST(Exactness, ProductAttentionAgreesWithPlainAttentionOnSmolLm2) {
 
 TEST(Exactness, ProductAttentionAgreesWithPlainAttentionOnGemma3) {
   WINNOW_FIND_MODEL(path, test::kGemma3);
-  // Longer than its window of 512. ggml looks GELU up in a table by the argument rounded to f16, which turns differences in the
-  // last bits into ones of f16 (4.4e-7 here; 8.8e-12 with a GELU computed in f32).
+  // Longer than its window of 512. ggml looks GELU up in a table by the argument rounded to f16, which turns differences
+  // in the last bits into ones of f16 (4.4e-7 here; 8.8e-12 with a GELU computed in f32).
   expect_agreement(path, 560, 1e-6);
 }
 

@@ -16,16 +16,12 @@ using engine::Sequence;
 using model::Model;
 using test::error_of;
 
-test::TinyModelOptions windowed() {
-  return {.architecture = "gemma3", .n_layers = 7, .head_dim = 32, .swa_window = 40};
-}
-
 ForkOptions under(const char* policy, int max_rows = 0) {
   return {.policy = policy::Policy::parse(policy), .max_rows = max_rows};
 }
 
 TEST(Fork, GoesOnAsItsSourceDoesAndApartFromIt) {
-  for (const test::TinyModelOptions& options : {test::TinyModelOptions{}, windowed()}) {
+  for (const test::TinyModelOptions& options : {test::TinyModelOptions{}, test::windowed_model()}) {
     const Model model(test::write_tiny_model(options), {});
     Engine engine(model, {.n_threads = 2, .n_batch = 64});
     for (const char* policy : {"full", "knorm:budget=50", "streaming:budget=50,slack=7"}) {
@@ -57,7 +53,7 @@ TEST(Fork, GoesOnAsItsSourceDoesAndApartFromIt) {
 
 // One prefill of the full cache, then one compressed copy for each policy and budget.
 TEST(Fork, CutToAPolicyIsAsIfThePolicyHadReadThePrompt) {
-  for (const test::TinyModelOptions& options : {test::TinyModelOptions{}, windowed()}) {
+  for (const test::TinyModelOptions& options : {test::TinyModelOptions{}, test::windowed_model()}) {
     const Model model(test::write_tiny_model(options), {});
     Engine engine(model, {.n_threads = 2, .n_batch = 64});
     const auto prompt = test::random_tokens(150, model.hyper().n_vocab);

@@ -17,12 +17,6 @@ using engine::Sequence;
 using model::Model;
 using test::error_of;
 
-constexpr int kWindow = 40;
-
-test::TinyModelOptions windowed() {
-  return {.architecture = "gemma3", .n_layers = 7, .head_dim = 32, .swa_window = kWindow};
-}
-
 std::string refusal(Sequence& sequence, int n_positions) {
   const auto before = test::kept_positions(sequence.cache);
   const int n_fed = sequence.positions_fed;
@@ -74,7 +68,7 @@ TEST(Trim, GivesMemoryBack) {
 
 // Where a window has moved on, only lengths whose next window is still there: exact, or refused.
 TEST(Trim, AWindowMustStillBeThere) {
-  const Model model(test::write_tiny_model(windowed()), {});
+  const Model model(test::write_tiny_model(test::windowed_model()), {});
   Engine engine(model, {.n_threads = 1, .n_batch = 64});
   const auto prompt = test::random_tokens(130, model.hyper().n_vocab);
   const auto next = test::random_tokens(70, model.hyper().n_vocab, 2);
@@ -89,8 +83,8 @@ TEST(Trim, AWindowMustStillBeThere) {
     test::feed_all(engine, source, prompt);
     test::decode_all(engine, source, std::span(next).first(static_cast<size_t>(n_decoded)));
     for (int length = 0; length <= source.positions_fed; ++length) {
-      // The next query sees kWindow positions, its own included.
-      const int first_needed = std::max(0, length - kWindow + 1);
+      // The next query sees test::kTinyWindow positions, its own included.
+      const int first_needed = std::max(0, length - test::kTinyWindow + 1);
       const bool is_there = length == 0 || source.cache.rows(0, 0).positions[0] <= first_needed;
       Sequence sequence = engine::fork(source);
       if (!is_there) {

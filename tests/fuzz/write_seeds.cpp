@@ -13,19 +13,10 @@
 namespace winnow {
 namespace {
 
-test::TinyModelOptions smallest(const std::string& architecture) {
-  test::TinyModelOptions options;
-  options.architecture = architecture;
-  options.n_layers = 1;
-  options.n_embd = 32;
-  options.n_heads = 2;
-  options.n_kv_heads = 1;
-  options.n_ff = 32;
-  options.matrix_type = GGML_TYPE_Q4_0;
-  return options;
-}
-
 std::vector<test::TinyModelOptions> models() {
+  const auto smallest = [](const char* architecture) {
+    return test::smallest_model(architecture, GGML_TYPE_Q4_0);
+  };
   std::vector<test::TinyModelOptions> all{smallest("llama"), smallest("llama"), smallest("qwen2"),
                                           smallest("qwen3"), smallest("phi3"),  smallest("gemma3")};
   all[1].sentencepiece = true;

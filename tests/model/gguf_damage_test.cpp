@@ -88,14 +88,7 @@ void survive_damage(const test::TinyModelOptions& options, uint64_t first, uint6
 }
 
 test::TinyModelOptions smallest() {
-  test::TinyModelOptions options;
-  options.n_layers = 1;
-  options.n_embd = 32;
-  options.n_heads = 2;
-  options.n_kv_heads = 1;
-  options.n_ff = 32;
-  options.matrix_type = GGML_TYPE_Q8_0;
-  return options;
+  return test::smallest_model("llama", GGML_TYPE_Q8_0);
 }
 
 TEST(DamagedFile, OfTheLlamaFamilyIsRefusedOrWorks) {

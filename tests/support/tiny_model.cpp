@@ -221,6 +221,21 @@ std::string temporary_path(const std::string& name) {
   return (folder.path() / name).string();
 }
 
+TinyModelOptions windowed_model() {
+  return {.architecture = "gemma3", .n_layers = 7, .head_dim = 32, .swa_window = kTinyWindow};
+}
+
+TinyModelOptions smallest_model(const std::string& architecture, ggml_type matrix_type) {
+  TinyModelOptions options{.architecture = architecture,
+                           .n_layers = 1,
+                           .n_embd = 32,
+                           .n_heads = 2,
+                           .n_kv_heads = 1,
+                           .n_ff = 32};
+  options.matrix_type = matrix_type;
+  return options;
+}
+
 std::string write_tiny_model(const TinyModelOptions& options) {
   static std::atomic<int> n_written = 0;
   gguf_context_ptr gguf(gguf_init_empty());

@@ -55,6 +55,13 @@ struct TinyModelOptions {
   std::function<bool(TensorPlan&)> edit_tensor = {};
 };
 
+// A gemma3 model of seven layers: six see a window of kTinyWindow positions, one sees everything.
+inline constexpr int kTinyWindow = 40;
+TinyModelOptions windowed_model();
+
+// One layer, and everything else as small as can be.
+TinyModelOptions smallest_model(const std::string& architecture, ggml_type matrix_type);
+
 // Returns the path of the file, in a temporary folder that is removed when the process ends. The same
 // options give the same bytes.
 std::string write_tiny_model(const TinyModelOptions& options = {});
