@@ -315,7 +315,8 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--libllama", options.libllama,
                  "only this setting of libllama: fa, fa+repack, no-fa, no-fa+repack; default: the "
-                 "fastest of all");
+                 "fastest of all")
+      ->check(CLI::IsMember({"fa", "fa+repack", "no-fa", "no-fa+repack"}));
   app.add_option("--only", options.only, "only measurements whose name has this text in it");
   app.add_option("--n-decode", options.n_decode, "tokens a decoding run generates")
       ->capture_default_str();
