@@ -28,7 +28,13 @@ uint64_t sum_words_impl(const uint64_t* words, size_t n) {
     c = hn::Add(c, hn::LoadU(d, words + i + 2 * lanes));
     e = hn::Add(e, hn::LoadU(d, words + i + 3 * lanes));
   }
-  uint64_t sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(a, b), hn::Add(c, e))));
+  // Not SumOfLanes: for AVX-512 it adds signed numbers, whose overflow is undefined.
+  HWY_ALIGN uint64_t of_lanes[hn::MaxLanes(d)];
+  hn::Store(hn::Add(hn::Add(a, b), hn::Add(c, e)), d, of_lanes);
+  uint64_t sum = 0;
+  for (size_t lane = 0; lane < lanes; ++lane) {
+    sum += of_lanes[lane];
+  }
   for (; i < n; ++i) {
     sum += words[i];
   }
