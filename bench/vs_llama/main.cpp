@@ -7,13 +7,13 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <ctime>
 #include <functional>
 #include <map>
 #include <random>
 
+#include "base/stopwatch.h"
 #include "kernels/machine_speed.h"
 #include "llama.h"
 #include "model/model.h"
@@ -48,11 +48,10 @@ double cpu_seconds() {
 }
 
 Time time_of(const std::function<void()>& work) {
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch stopwatch;
   const double cpu_start = cpu_seconds();
   work();
-  return {.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
-          .cpu_s = cpu_seconds() - cpu_start};
+  return {.wall_s = stopwatch.ms() / 1000, .cpu_s = cpu_seconds() - cpu_start};
 }
 
 std::vector<int32_t> random_tokens(int n, int n_vocab) {

@@ -65,14 +65,16 @@ void Cache::mark_evicted(Head& state, std::span<const int> slots) {
     next = slot + 1;
   }
   evict(next, state.n_slots);
-  state.n_evicted_slots = state.n_slots - static_cast<int>(slots.size());
   count_hidden(state);
 }
 
 void Cache::count_hidden(Head& state) {
-  state.n_hidden = static_cast<int>(
-      state.hidden.size() -
-      static_cast<size_t>(std::count(state.hidden.begin(), state.hidden.end(), kVisible)));
+  state.n_hidden = 0;
+  state.n_evicted_slots = 0;
+  for (const uint8_t mark : state.hidden) {
+    state.n_hidden += mark != kVisible ? 1 : 0;
+    state.n_evicted_slots += mark == kEvicted ? 1 : 0;
+  }
   if (state.n_hidden == 0) {
     state.hidden.clear();
   }
@@ -121,8 +123,8 @@ void Cache::copy_kept(const Cache& source, int layer, int kv_head, std::span<con
   if (from.hidden != nullptr) {
     state.hidden.resize(slots.size());
     move(from.hidden, state.hidden.data());
-    WINNOW_CHECK(std::count(state.hidden.begin(), state.hidden.end(), kEvicted) == 0);
     count_hidden(state);
+    WINNOW_CHECK(state.n_evicted_slots == 0);
   }
 }
 
@@ -182,8 +184,6 @@ void Cache::compact(int layer, int kv_head, std::span<const int> slots) {
     count_hidden(state);
   }
   state.n_slots = static_cast<int>(slots.size());
-  state.n_evicted_slots =
-      static_cast<int>(std::count(state.hidden.begin(), state.hidden.end(), kEvicted));
   if (gives_back) {
     state.n_touched = state.n_slots;
   }

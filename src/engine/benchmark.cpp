@@ -169,18 +169,19 @@ void Benchmark::read_prompt(std::span<Sequence> sequences, int n_tokens, Repetit
 
 // The next tokens are given, so that nothing is measured but decoding.
 void Benchmark::decode(std::span<Sequence> sequences, int n_tokens, Repetition& repetition) {
-  std::vector<DecodeInput> inputs;
+  Token token = 0;
+  std::vector<StepInput> inputs;
   for (Sequence& sequence : sequences) {
-    inputs.push_back({.sequence = &sequence, .token = 0});
+    inputs.push_back({.sequence = &sequence, .tokens = {&token, 1}});
   }
   std::vector<float> logits;
   const Stopwatch stopwatch;
   for (int i = 0; i < n_tokens; ++i) {
-    for (DecodeInput& input : inputs) {
-      input.token = token_at(options_.depth + i, model_.hyper().n_vocab);
-      repetition.read_bytes += static_cast<double>(attended_bytes(input.sequence->cache));
+    token = token_at(options_.depth + i, model_.hyper().n_vocab);
+    for (const Sequence& sequence : sequences) {
+      repetition.read_bytes += static_cast<double>(attended_bytes(sequence.cache));
     }
-    logits = engine_.decode(inputs);
+    engine_.step(inputs, logits);
   }
   repetition.ns = stopwatch.ns();
   repetition.read_bytes += static_cast<double>(step_weight_bytes(model_)) * n_tokens;

@@ -223,7 +223,6 @@ std::vector<float> Engine::decode(std::span<const DecodeInput> inputs) {
 }
 
 void Engine::step(std::span<const StepInput> inputs, std::vector<float>& logits) {
-  logits.clear();
   check_distinct(inputs);
   for (const StepInput& input : inputs) {
     const auto n_tokens = static_cast<int>(input.tokens.size());
@@ -232,6 +231,7 @@ void Engine::step(std::span<const StepInput> inputs, std::vector<float>& logits)
     check_tokens(input.tokens, model_.hyper().n_vocab);
   }
   if (inputs.empty()) {
+    logits.clear();
     return;
   }
   Chunk& chunk = step_chunk_;

@@ -231,8 +231,8 @@ std::vector<float> Session::feed(const PromptTokens& part, const FeedOptions& op
 }
 
 void Session::decode(Token token) {
-  const DecodeInput input{.sequence = &*sequence_, .token = token};
-  logits_ = engine_.decode({&input, 1});
+  const StepInput input{.sequence = &*sequence_, .tokens = {&token, 1}};
+  engine_.step({&input, 1}, logits_);
   pending_.reset();
 }
 

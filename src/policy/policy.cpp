@@ -67,22 +67,6 @@ void throw_problems(std::string_view spec, const std::vector<std::string>& probl
   throw Error(ErrorCode::kInvalidArgument, text);
 }
 
-// Moves the visible rows' scores together and notes the slots they came from.
-void gather_visible(const cache::HeadRows& rows, Choice::Scratch& scratch) {
-  const auto n = static_cast<size_t>(rows.n);
-  scratch.slots.resize(n);
-  float* const scores = scratch.scores.data();
-  int* const slots = scratch.slots.data();
-  size_t n_visible = 0;
-  for (size_t slot = 0; slot < n; ++slot) {
-    scores[n_visible] = scores[slot];
-    slots[n_visible] = static_cast<int>(slot);
-    n_visible += rows.hidden[slot] == cache::kVisible ? 1 : 0;
-  }
-  scratch.scores.resize(n_visible);
-  scratch.slots.resize(n_visible);
-}
-
 // The best n_keep of a head's visible rows by scratch.scores [n_slots] -> kept [n_kept] slots.
 void choose_rows(const cache::HeadRows& rows, int n_keep, const Protection& protection,
                  Choice::Scratch& scratch, std::vector<int>& kept) {
@@ -91,10 +75,15 @@ void choose_rows(const cache::HeadRows& rows, int n_keep, const Protection& prot
     select(scratch.scores, n_keep, keep_anyway, scratch.keys, kept);
     return;
   }
-  gather_visible(rows, scratch);
+  scratch.slots.resize(static_cast<size_t>(rows.n));
+  const std::span<const int> visible = cache::visible_slots(rows, scratch.slots);
+  for (size_t i = 0; i < visible.size(); ++i) {
+    scratch.scores[i] = scratch.scores[static_cast<size_t>(visible[i])];
+  }
+  scratch.scores.resize(visible.size());
   select(scratch.scores, n_keep, keep_anyway, scratch.keys, kept);
   for (int& index : kept) {
-    index = scratch.slots[static_cast<size_t>(index)];
+    index = visible[static_cast<size_t>(index)];
   }
 }
 
@@ -180,9 +169,10 @@ bool Policy::choose(std::span<const LayerView> layers, kernels::ParallelFor& par
     return false;
   }
   choice.heads.clear();
-  for (const LayerView& layer : layers) {
+  for (LayerView layer : layers) {
+    layer.n_sink = options_.n_sink;
     for (int kv_head = 0; kv_head < std::ssize(layer.heads); ++kv_head) {
-      choice.heads.push_back({&layer, kv_head});
+      choice.heads.push_back({layer, kv_head});
     }
   }
   choice.n_keep.resize(choice.heads.size());
@@ -201,9 +191,7 @@ bool Policy::choose(std::span<const LayerView> layers, kernels::ParallelFor& par
     const Choice::Head& head = choice.heads[i];
     Choice::Scratch& scratch = choice.threads[static_cast<size_t>(thread)];
     scratch.scores.resize(static_cast<size_t>(head.rows().n));
-    LayerView layer = *head.layer;
-    layer.n_sink = options_.n_sink;
-    scorer_->score(layer, head.kv_head, scratch.scorer, scratch.scores);
+    scorer_->score(head.layer, head.kv_head, scratch.scorer, scratch.scores);
     choose_rows(head.rows(), choice.n_keep[i], protection, scratch, choice.kept[i]);
   });
   return true;

@@ -58,16 +58,16 @@ struct Choice {
   KeptSlots kept;
 
   struct Head {
-    const LayerView* layer;
+    LayerView layer;
     int kv_head;
 
-    const cache::HeadRows& rows() const { return layer->heads[static_cast<size_t>(kv_head)]; }
+    const cache::HeadRows& rows() const { return layer.heads[static_cast<size_t>(kv_head)]; }
   };
   std::vector<Head> heads;  // [n_layers * n_kv_heads]
   std::vector<int> n_keep;  // the same
   struct Scratch {
     std::vector<float> scores;  // [n_slots], then [n_visible]
-    std::vector<int> slots;     // [n_visible]
+    std::vector<int> slots;     // [n_slots]
     std::vector<uint64_t> keys;
     winnow::Scratch scorer;
   };
