@@ -1,4 +1,4 @@
-// winnow methods: the list of eviction methods, from the table that the program itself uses.
+// winnow methods: the lists of eviction methods and allocators, from the tables that the program itself uses.
 
 #include "policy/methods.h"
 
@@ -10,6 +10,7 @@
 
 #include "cli/output.h"
 #include "cli/verbs.h"
+#include "policy/allocators.h"
 #include "policy/policy.h"
 
 namespace winnow::cli {
@@ -39,7 +40,22 @@ ordered_json methods_json() {
                        {"help", method.help},
                        {"options", options_json(policy::describe_options(method))}});
   }
+  ordered_json allocators = ordered_json::array();
+  for (const policy::AllocatorPart& part : policy::kAllocators) {
+    ordered_json divides = ordered_json::array();
+    if (part.divides_layers) {
+      divides.push_back("layers");
+    }
+    if (part.divides_heads) {
+      divides.push_back("heads");
+    }
+    allocators.push_back({{"name", part.name},
+                          {"divides", std::move(divides)},
+                          {"help", part.help},
+                          {"options", options_json(policy::describe_options(part))}});
+  }
   return {{"methods", std::move(methods)},
+          {"allocators", std::move(allocators)},
           {"policy_options", options_json(policy::describe_policy_options())}};
 }
 
@@ -48,18 +64,29 @@ void print_options(const std::vector<OptionDescription>& options, const char* in
     const std::string standard =
         option.default_value.empty() ? "" : "; default " + option.default_value;
     const std::string range = option.range.empty() ? "" : " (" + option.range + standard + ")";
-    std::printf("%s%-10s %s%s\n", indent, option.name.c_str(), option.help.c_str(), range.c_str());
+    std::printf("%s%-12s %s%s\n", indent, option.name.c_str(), option.help.c_str(), range.c_str());
   }
+}
+
+template <typename Part>
+void print_part(const Part& part) {
+  std::printf("%-10s %s\n", std::string(part.name).c_str(), std::string(part.help).c_str());
+  print_options(policy::describe_options(part), "             ");
 }
 
 void print_text() {
   for (const policy::Method& method : policy::kMethods) {
-    std::printf("%-10s %s\n", std::string(method.name).c_str(), std::string(method.help).c_str());
-    print_options(policy::describe_options(method), "             ");
+    print_part(method);
+  }
+  std::printf("\nallocators, after any method but full:\n");
+  for (const policy::AllocatorPart& part : policy::kAllocators) {
+    print_part(part);
   }
   std::printf("\nevery method but full:\n");
   print_options(policy::describe_policy_options(), "  ");
-  std::printf("\na policy: METHOD[:OPTION=VALUE,...], for example knorm:budget=512,n_sink=4\n");
+  std::printf(
+      "\na policy: METHOD[+ALLOCATOR...][:OPTION=VALUE,...], for example "
+      "knorm+adakv:budget=512,n_sink=4\n");
 }
 
 }  // namespace

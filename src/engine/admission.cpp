@@ -68,7 +68,9 @@ void check_admissible(const Sequence& sequence, const Arrival& arrival,
     refuse("its policy '" + sequence.policy.spec() +
            "' needs key norms, which its cache does not store");
   }
-  const int n_stay = arrival.is_cut ? sequence.policy.budget_rows() : INT_MAX;
+  const int64_t most_kept = sequence.policy.most_rows(shape.n_layers, shape.n_kv_heads);
+  const int n_stay =
+      arrival.is_cut ? static_cast<int>(std::min<int64_t>(most_kept, INT_MAX)) : INT_MAX;
   for (int layer = 0; layer < shape.n_layers; ++layer) {
     for (int kv_head = 0; kv_head < shape.n_kv_heads; ++kv_head) {
       const int n_cached = sequence.cache.n_cached(layer, kv_head);

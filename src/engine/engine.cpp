@@ -11,7 +11,6 @@
 #include "base/memory.h"
 #include "engine/admission.h"
 #include "engine/evict.h"
-#include "policy/schedule.h"
 
 namespace winnow::engine {
 namespace {
@@ -29,6 +28,12 @@ void check_distinct(std::span<const Input> inputs) {
       }
     }
   }
+}
+
+// Whether decoding has used up what the policy allows.
+bool is_due(const Sequence& sequence) {
+  const policy::Policy& policy = sequence.policy;
+  return policy::is_due(policy, policy::rows_per_head(policy, rows_held(sequence.cache)));
 }
 
 void set_input(ggml_tensor* tensor, const void* data) {
@@ -69,7 +74,9 @@ std::vector<std::vector<float>> Engine::feed(std::span<const Feed> feeds,
                      model_.hyper());
     check_tokens(feed.tokens, model_.hyper().n_vocab);
   }
-  check_order(options.order, options.eviction);
+  for (const Feed& feed : feeds) {
+    check_order(options.order, options.eviction, feed.sequence->policy);
+  }
   PromptFeed prompt(feeds, options, options_.n_batch);
   for (const Feed& feed : feeds) {
     feed.sequence->is_usable = false;  // until all layers agree again
@@ -102,8 +109,7 @@ void Engine::feed_chunk_major(PromptFeed& prompt) {
     settle(chunk, 0, n_layers);
     for (size_t i = 0; i < chunk.slices.size(); ++i) {
       Sequence& sequence = *chunk.sequences[i];
-      if (prompt.options.eviction == PromptEviction::kPerChunk &&
-          evictor_.evict(sequence, 0, n_layers)) {
+      if (prompt.options.eviction == PromptEviction::kPerChunk && evictor_.evict(sequence)) {
         ++sequence.evictions.count;
         sequence.evicted_during_prompt |= !prompt.is_end(chunk.slices[i], sequence);
       }
@@ -112,7 +118,7 @@ void Engine::feed_chunk_major(PromptFeed& prompt) {
   }
   if (prompt.options.eviction == PromptEviction::kAfter) {
     for (const Feed& feed : prompt.feeds) {
-      feed.sequence->evictions.count += evictor_.evict(*feed.sequence, 0, n_layers) ? 1 : 0;
+      feed.sequence->evictions.count += evictor_.evict(*feed.sequence) ? 1 : 0;
     }
   }
 }
@@ -134,6 +140,10 @@ void Engine::feed_layer_major(PromptFeed& prompt) {
                                                    ")");
   }
   peak_.residual_bytes = std::max(peak_.residual_bytes, residual.size() * sizeof(float));
+  std::vector<std::vector<int64_t>> shares;  // [n_feeds, n_layers]
+  for (const Feed& feed : prompt.feeds) {
+    shares.push_back(evictor_.layer_shares(*feed.sequence, static_cast<int>(feed.tokens.size())));
+  }
   std::set<Sequence*> evicted;
   for (int layer = 0; layer < n_layers; ++layer) {
     float* x = residual.data();
@@ -144,10 +154,11 @@ void Engine::feed_layer_major(PromptFeed& prompt) {
       x += chunk.tokens.size() * n_embd;
       prompt.step_done();
     }
-    for (const Feed& feed : prompt.feeds) {
+    for (size_t i = 0; i < prompt.feeds.size(); ++i) {
+      Sequence& sequence = *prompt.feeds[i].sequence;
       if (prompt.options.eviction == PromptEviction::kAfter &&
-          evictor_.evict(*feed.sequence, layer, 1)) {
-        evicted.insert(feed.sequence);
+          evictor_.evict(sequence, layer, shares[i][static_cast<size_t>(layer)])) {
+        evicted.insert(&sequence);
       }
     }
   }
@@ -254,10 +265,8 @@ void Engine::step(std::span<const StepInput> inputs, std::vector<float>& logits)
   for (const StepInput& input : inputs) {
     Sequence& sequence = *input.sequence;
     sequence.positions_fed += static_cast<int>(input.tokens.size());
-    const bool is_cut =
-        input.is_prompt ? input.is_cut : policy::is_due(sequence.policy, sequence.cache.longest());
-    if (is_cut) {
-      sequence.evictions.count += evictor_.evict(sequence, 0, n_layers) ? 1 : 0;
+    if (input.is_prompt ? input.is_cut : is_due(sequence)) {
+      sequence.evictions.count += evictor_.evict(sequence) ? 1 : 0;
     }
   }
   for (const StepInput& input : inputs) {

@@ -1,5 +1,7 @@
 #include "engine/evict.h"
 
+#include <algorithm>
+
 #include "base/stopwatch.h"
 
 namespace winnow::engine {
@@ -15,28 +17,84 @@ void view_layers(const cache::CacheShape& shape, int first_layer,
   }
 }
 
-bool Evictor::evict(Sequence& sequence, int first_layer, int n_layers) {
+policy::RowsHeld rows_held(const cache::Cache& cache) {
+  const cache::CacheShape& shape = cache.shape();
+  policy::RowsHeld held{.n_kv_heads = shape.n_kv_heads};
+  for (int layer = 0; layer < shape.n_layers; ++layer) {
+    if (shape.swa_window(layer) > 0) {
+      continue;
+    }
+    int64_t rows = 0;
+    for (int kv_head = 0; kv_head < shape.n_kv_heads; ++kv_head) {
+      const int n = cache.n_cached(layer, kv_head);
+      held.longest_head = std::max<int64_t>(held.longest_head, n);
+      rows += n;
+    }
+    ++held.n_layers;
+    held.largest_layer = std::max(held.largest_layer, rows);
+    held.all += rows;
+  }
+  return held;
+}
+
+void Evictor::view(const Sequence& sequence, int first_layer, int n_layers) {
+  rows_.clear();
+  for (int layer = first_layer; layer < first_layer + n_layers; ++layer) {
+    for (int kv_head = 0; kv_head < sequence.cache.shape().n_kv_heads; ++kv_head) {
+      rows_.push_back(sequence.cache.rows(layer, kv_head));
+    }
+  }
+  view_layers(sequence.cache.shape(), first_layer, rows_, views_);
+}
+
+bool Evictor::carry_out(Sequence& sequence, bool is_chosen, const Stopwatch& stopwatch) {
+  if (!is_chosen) {
+    return false;
+  }
+  const int n_kv_heads = sequence.cache.shape().n_kv_heads;
+  parallel_.run(static_cast<int>(choice_.kept.size()), [&](int item, int /*thread*/) {
+    sequence.cache.keep(views_[static_cast<size_t>(item / n_kv_heads)].layer, item % n_kv_heads,
+                        choice_.kept[static_cast<size_t>(item)]);
+  });
+  sequence.evictions.ms += stopwatch.ms();
+  return true;
+}
+
+bool Evictor::evict(Sequence& sequence) {
   if (sequence.policy.is_unlimited()) {
     return false;
   }
   const Stopwatch stopwatch;
+  view(sequence, 0, sequence.cache.shape().n_layers);
+  return carry_out(sequence, sequence.policy.choose(views_, parallel_, choice_), stopwatch);
+}
+
+std::vector<int64_t> Evictor::layer_shares(const Sequence& sequence, int n_tokens) {
   const cache::CacheShape& shape = sequence.cache.shape();
-  rows_.clear();
-  for (int layer = first_layer; layer < first_layer + n_layers; ++layer) {
-    for (int kv_head = 0; kv_head < shape.n_kv_heads; ++kv_head) {
-      rows_.push_back(sequence.cache.rows(layer, kv_head));
+  view(sequence, 0, shape.n_layers);
+  std::vector<int> n_visible;
+  for (const policy::LayerView& layer : views_) {
+    for (const cache::HeadRows& rows : layer.heads) {
+      n_visible.push_back(rows.n_visible() + n_tokens);
     }
   }
-  view_layers(shape, first_layer, rows_, views_);
-  if (!sequence.policy.choose(views_, parallel_, choice_)) {
+  policy::Division division;
+  sequence.policy.divide(n_visible, shape.n_kv_heads, division);
+  std::vector<int64_t> shares(static_cast<size_t>(shape.n_layers), INT64_MAX);
+  for (size_t i = 0; i < views_.size(); ++i) {
+    shares[static_cast<size_t>(views_[i].layer)] = division.rows[i];
+  }
+  return shares;
+}
+
+bool Evictor::evict(Sequence& sequence, int layer, int64_t share) {
+  if (sequence.policy.is_unlimited()) {
     return false;
   }
-  parallel_.run(static_cast<int>(choice_.kept.size()), [&](int item, int /*thread*/) {
-    sequence.cache.keep(views_[static_cast<size_t>(item / shape.n_kv_heads)].layer,
-                        item % shape.n_kv_heads, choice_.kept[static_cast<size_t>(item)]);
-  });
-  sequence.evictions.ms += stopwatch.ms();
-  return true;
+  const Stopwatch stopwatch;
+  view(sequence, layer, 1);
+  return carry_out(sequence, sequence.policy.choose(views_, {&share, 1}, parallel_, choice_),
+                   stopwatch);
 }
 
 void drop_unseen_rows(Sequence& sequence, int first_layer, int n_layers, int last_pos) {

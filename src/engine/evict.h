@@ -4,8 +4,10 @@
 #include <span>
 #include <vector>
 
+#include "base/stopwatch.h"
 #include "engine/sequence.h"
 #include "kernels/parallel.h"
+#include "policy/schedule.h"
 
 namespace winnow::engine {
 
@@ -14,17 +16,28 @@ namespace winnow::engine {
 void view_layers(const cache::CacheShape& shape, int first_layer,
                  std::span<const cache::HeadRows> rows, std::vector<policy::LayerView>& views);
 
+// The rows of the layers without a window.
+policy::RowsHeld rows_held(const cache::Cache& cache);
+
 class Evictor {
  public:
   explicit Evictor(int n_threads) : parallel_(n_threads) {}
 
-  // Cuts the heads of layers [first_layer, first_layer + n_layers) back to the policy's budget; false where no head was
-  // over it. Adds the time to the sequence's statistics.
-  bool evict(Sequence& sequence, int first_layer, int n_layers);
+  // Cuts all layers back to the policy's budget; false where none was over it. Adds the time to the sequence's statistics.
+  bool evict(Sequence& sequence);
+
+  // For cutting a layer at a time, where others have not been read or have been cut already: the rows that each layer
+  // [n_layers] keeps, once it has read n_tokens more.
+  std::vector<int64_t> layer_shares(const Sequence& sequence, int n_tokens);
+  // Cuts one layer back to its share, likewise.
+  bool evict(Sequence& sequence, int layer, int64_t share);
 
   kernels::ParallelFor& parallel() { return parallel_; }
 
  private:
+  void view(const Sequence& sequence, int first_layer, int n_layers);
+  bool carry_out(Sequence& sequence, bool is_chosen, const Stopwatch& stopwatch);
+
   kernels::ParallelFor parallel_;
   std::vector<cache::HeadRows> rows_;  // [n_layers, n_kv_heads]
   std::vector<policy::LayerView> views_;

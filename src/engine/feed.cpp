@@ -50,11 +50,19 @@ std::optional<PrefillOrder> parse_prefill_order(std::string_view name) {
   return kPrefillOrders.parse(name);
 }
 
-void check_order(PrefillOrder order, PromptEviction eviction) {
-  if (order == PrefillOrder::kLayerMajor && eviction == PromptEviction::kPerChunk) {
+void check_order(PrefillOrder order, PromptEviction eviction, const policy::Policy& policy) {
+  if (order != PrefillOrder::kLayerMajor) {
+    return;
+  }
+  if (eviction == PromptEviction::kPerChunk) {
     throw Error(
         ErrorCode::kInvalidArgument,
         "--evict per-chunk needs --prefill chunk-major, since all layers must have seen a chunk");
+  }
+  if (eviction == PromptEviction::kAfter && policy.needs_all_layers()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "policy '" + policy.spec() +
+                    "' needs --prefill chunk-major, since it compares the rows of all layers");
   }
 }
 

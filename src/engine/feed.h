@@ -34,8 +34,8 @@ enum class PromptEviction {
   kNever,
 };
 
-// Throws invalid_argument for eviction after every chunk in layer-major order: all layers must have seen a chunk.
-void check_order(PrefillOrder order, PromptEviction eviction);
+// Throws invalid_argument for layer-major order where all layers must have seen a chunk, or the prompt, before any is cut.
+void check_order(PrefillOrder order, PromptEviction eviction, const policy::Policy& policy);
 
 enum class WantedLogits { kNone, kLast, kAll };
 

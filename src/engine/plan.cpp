@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <climits>
+#include <numeric>
+#include <span>
 #include <string>
 
 #include "base/error.h"
@@ -9,6 +11,7 @@
 #include "base/name_table.h"
 #include "base/threads.h"
 #include "cache/storage.h"
+#include "policy/schedule.h"
 
 namespace winnow::engine {
 namespace {
@@ -18,80 +21,126 @@ constexpr NameTable<EvictWhen, 3> kEvictTimes{"time of eviction",
                                                {EvictWhen::kBeforeQuestion, "before-question"},
                                                {EvictWhen::kPerChunk, "per-chunk"}}};
 
-// Follows the number of rows per KV head through a run, of layers that see everything and of those with a window, which
-// all have the same one.
+// Follows the number of rows through a run: of each layer that sees everything, in all its KV heads, and of those with a
+// window, which all have the same one, in each.
 class RowCount {
  public:
-  RowCount(const cache::CacheShape& shape, const PlanInput& input)
+  RowCount(const cache::CacheShape& shape, const PlanInput& input, const policy::Policy& policy)
       : shape_(shape),
         input_(input),
+        policy_(policy),
+        n_kv_heads_(shape.n_kv_heads),
         n_windowed_(shape.n_windowed_layers()),
-        global_(input.held.global_rows),
-        windowed_(input.held.windowed_rows),
-        peak_(rows()) {
+        rows_(input.held.layer_rows),
+        head_(input.held.longest_head),
+        windowed_(input.held.windowed_rows) {
+    rows_.resize(static_cast<size_t>(shape.n_layers - n_windowed_));
     for (const int swa_window : shape.swa_windows) {
       swa_window_ = std::max(swa_window_, swa_window);
     }
+    peak_ = all();
   }
 
-  void feed(int64_t n_tokens, int64_t budget) {
+  void feed(int64_t n_tokens) {
     if (input_.order == PrefillOrder::kLayerMajor) {
-      feed_layer_major(n_tokens, budget);
+      feed_layer_major(n_tokens);
       return;
     }
     for (int64_t fed = 0; fed < n_tokens; fed += input_.n_batch) {
       step(std::min<int64_t>(n_tokens - fed, input_.n_batch));
       if (input_.evict == EvictWhen::kPerChunk) {
-        global_ = std::min(global_, budget);
+        cut();
       }
     }
-    global_ = std::min(global_, budget);
+    cut();
   }
 
   // Followed token by token only where something changes: windows fill up, heads grow to their capacity, and from there on
   // the slack is used up and given back again and again.
-  void decode(int64_t n_tokens, int64_t budget, int64_t capacity) {
+  void decode(int64_t n_tokens) {
+    const int64_t slack = policy_.is_unlimited() ? 0 : policy_.options().slack;
+    const int64_t capacity = policy_.budget_rows() + slack;
+    const int64_t n_sharing = most_kept() / policy_.budget_rows();  // heads
+    longest_ = std::max(longest_, std::min(head_ + n_tokens, n_sharing * capacity + 1));
     const int64_t n_window_fills = std::min<int64_t>(n_tokens, 2 * int64_t{swa_window_} + 64);
-    decode_each(n_window_fills, budget, capacity);
+    decode_each(n_window_fills);
     const int64_t rest = n_tokens - n_window_fills;
-    const int64_t n_growing = std::clamp<int64_t>(capacity - global_, 0, rest);
+    const int64_t n_growing =
+        std::clamp<int64_t>(capacity - policy::rows_per_head(policy_, held()), 0, rest);
     if (n_growing > 0) {
-      global_ += n_growing - 1;
+      grow(n_growing - 1);
       step(1);
     }
-    decode_each(std::min(rest - n_growing, capacity - budget + 2), budget, capacity);
+    decode_each(std::min(rest - n_growing, slack + 2));
   }
 
-  int64_t rows() const { return rows_with(global_, windowed_); }  // of all layers
-  int64_t longest() const { return longest_; }
+  // Rows of all layers and KV heads.
+  int64_t all() const {
+    return std::accumulate(rows_.begin(), rows_.end(), n_windowed_ * windowed_ * n_kv_heads_);
+  }
   int64_t peak() const { return peak_; }
+  int64_t longest() const { return longest_; }  // of a head
 
  private:
-  void decode_each(int64_t n_tokens, int64_t budget, int64_t capacity) {
+  void decode_each(int64_t n_tokens) {
     for (int64_t i = 0; i < n_tokens; ++i) {
       step(1);
-      if (global_ > capacity) {
-        global_ = budget;
+      if (policy::is_due(policy_, policy::rows_per_head(policy_, held()))) {
+        cut();
       }
     }
   }
 
-  int64_t rows_with(int64_t global, int64_t windowed) const {
-    return (shape_.n_layers - n_windowed_) * global + n_windowed_ * windowed;
+  policy::RowsHeld held() const {
+    policy::RowsHeld held{.n_layers = static_cast<int>(rows_.size()),
+                          .n_kv_heads = n_kv_heads_,
+                          .longest_head = head_};
+    for (const int64_t rows : rows_) {
+      held.largest_layer = std::max(held.largest_layer, rows);
+      held.all += rows;
+    }
+    return held;
+  }
+
+  int64_t most_kept() const {
+    return policy_.most_rows(static_cast<int>(rows_.size()), n_kv_heads_);
+  }
+
+  // What layers of so many rows keep.
+  const std::vector<int64_t>& divide(std::span<const int64_t> layer_rows) {
+    n_visible_.clear();
+    for (const int64_t rows : layer_rows) {
+      for (int kv_head = 0; kv_head < n_kv_heads_; ++kv_head) {
+        n_visible_.push_back(static_cast<int>((rows + kv_head) / n_kv_heads_));
+      }
+    }
+    policy_.divide(n_visible_, n_kv_heads_, division_);
+    return division_.rows;
+  }
+
+  void cut() {
+    rows_ = divide(rows_);
+    head_ = std::min(head_, most_kept());
+  }
+
+  void grow(int64_t n_tokens) {
+    for (int64_t& rows : rows_) {
+      rows += n_tokens * n_kv_heads_;
+    }
+    head_ += n_tokens;
   }
 
   // A graph over all layers.
   void step(int64_t n_tokens) {
-    global_ += n_tokens;
+    grow(n_tokens);
     windowed_ += n_tokens;
-    see(rows());
+    see(all());
     windowed_ = without_unseen(windowed_);
   }
 
   // The layer being read holds all tokens or, with a window, what its chunks leave; those before it are cut already, those
   // after it still as they were.
-  void feed_layer_major(int64_t n_tokens, int64_t budget) {
-    const int64_t cut = std::min(global_ + n_tokens, budget);
+  void feed_layer_major(int64_t n_tokens) {
     int64_t most_windowed = windowed_;
     int64_t windowed = windowed_;
     for (int64_t fed = 0; fed < n_tokens; fed += input_.n_batch) {
@@ -99,16 +148,24 @@ class RowCount {
       most_windowed = std::max(most_windowed, windowed);
       windowed = without_unseen(windowed);
     }
-    int64_t total = rows();
+    int64_t total = all();
+    const std::vector<int64_t> before = rows_;
+    grow(n_tokens);
+    const std::vector<int64_t>& shares = divide(rows_);
+    size_t unwindowed = 0;
     for (int layer = 0; layer < shape_.n_layers; ++layer) {
-      const bool is_windowed = shape_.swa_window(layer) > 0;
-      const int64_t before = is_windowed ? windowed_ : global_;
-      see(total - before + (is_windowed ? most_windowed : global_ + n_tokens));
-      total += (is_windowed ? windowed : cut) - before;
+      if (shape_.swa_window(layer) > 0) {
+        see(total + (most_windowed - windowed_) * n_kv_heads_);
+        total += (windowed - windowed_) * n_kv_heads_;
+      } else {
+        see(total - before[unwindowed] + rows_[unwindowed]);
+        total += shares[unwindowed] - before[unwindowed];
+        ++unwindowed;
+      }
     }
-    longest_ = std::max({longest_, global_ + n_tokens, most_windowed});
-    global_ = cut;
+    longest_ = std::max(longest_, most_windowed);
     windowed_ = windowed;
+    cut();
   }
 
   int64_t without_unseen(int64_t rows) const {
@@ -117,17 +174,22 @@ class RowCount {
 
   void see(int64_t rows_of_all_layers) {
     peak_ = std::max(peak_, rows_of_all_layers);
-    longest_ = std::max({longest_, global_, n_windowed_ > 0 ? windowed_ : 0});
+    longest_ = std::max({longest_, head_, n_windowed_ > 0 ? windowed_ : 0});
   }
 
   const cache::CacheShape& shape_;
   const PlanInput& input_;
+  const policy::Policy& policy_;  // resolved by the time that anything is cut
+  int n_kv_heads_;
   int64_t n_windowed_;
   int swa_window_ = 0;
-  int64_t global_;    // rows of a layer that sees everything
-  int64_t windowed_;  // rows of a layer with a window
+  std::vector<int64_t> rows_;  // of each layer that sees everything
+  int64_t head_;               // the most rows of one of their heads
+  int64_t windowed_;           // rows of each head of a layer with a window
   int64_t longest_ = 0;
-  int64_t peak_;
+  int64_t peak_ = 0;
+  std::vector<int> n_visible_;
+  policy::Division division_;
 };
 
 // Address space for what the plan does not count: graphs, logits, tokens, text. ggml aborts where a graph finds none.
@@ -166,7 +228,8 @@ PromptEviction prompt_eviction(EvictWhen when) {
 }
 
 PrefillOrder default_prefill_order(const policy::Policy& policy, EvictWhen evict) {
-  const bool is_one_shot = !policy.is_unlimited() && evict != EvictWhen::kPerChunk;
+  const bool is_one_shot =
+      !policy.is_unlimited() && !policy.needs_all_layers() && evict != EvictWhen::kPerChunk;
   return is_one_shot ? PrefillOrder::kLayerMajor : PrefillOrder::kChunkMajor;
 }
 
@@ -195,13 +258,13 @@ policy::BudgetContext budget_context(int n_document, int n_prompt, const cache::
 Plan make_plan(const PlanInput& input, const cache::CacheShape& shape, policy::Policy& policy) {
   const PromptLengths& prompt = input.prompt;
   const Held& held = input.held;
-  RowCount count(shape, input);
-  const int64_t rows_before_prompt = count.rows();
+  RowCount count(shape, input, policy);
+  const int64_t rows_before_prompt = count.all();
   const auto feed = [&](int n_tokens, int n_read) {
     policy.resolve(
         budget_context(held.n_document + prompt.document, held.n_prompt + n_read, shape));
     if (n_tokens > 0) {
-      count.feed(n_tokens, policy.budget_rows());
+      count.feed(n_tokens);
     }
   };
   if (input.evict == EvictWhen::kBeforeQuestion) {
@@ -210,19 +273,17 @@ Plan make_plan(const PlanInput& input, const cache::CacheShape& shape, policy::P
   } else {
     feed(prompt.total, prompt.total);
   }
-  const int64_t rows_after_prompt = count.rows();
+  const int64_t rows_after_prompt = count.all();
   const int64_t n_decoded = std::max(input.n_predict - 1, 0);  // the last token is not fed
-  const int64_t slack = policy.is_unlimited() ? 0 : policy.options().slack;
-  count.decode(n_decoded, policy.budget_rows(), saturating_add(policy.budget_rows(), slack));
+  count.decode(n_decoded);
 
-  const size_t bytes_of_a_row = shape.row_bytes() * static_cast<size_t>(shape.n_kv_heads);
   Plan plan;
   plan.budget_rows = policy.budget_rows();
   plan.max_rows = static_cast<int>(saturating_add(count.longest(), 1));
-  plan.peak_rows = count.peak();
-  plan.kv_held_bytes = static_cast<size_t>(rows_before_prompt) * bytes_of_a_row;
-  plan.kv_prompt_bytes = static_cast<size_t>(rows_after_prompt) * bytes_of_a_row;
-  plan.kv_peak_bytes = static_cast<size_t>(count.peak()) * bytes_of_a_row;
+  plan.peak_rows = (count.peak() + shape.n_kv_heads - 1) / shape.n_kv_heads;
+  plan.kv_held_bytes = static_cast<size_t>(rows_before_prompt) * shape.row_bytes();
+  plan.kv_prompt_bytes = static_cast<size_t>(rows_after_prompt) * shape.row_bytes();
+  plan.kv_peak_bytes = static_cast<size_t>(count.peak()) * shape.row_bytes();
   plan.kv_full_bytes = shape.full_bytes(
       static_cast<int>(saturating_add(held.n_positions + prompt.total, n_decoded)));
   return plan;

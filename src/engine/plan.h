@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "cache/cache.h"
 #include "engine/engine.h"
@@ -21,7 +22,8 @@ EvictWhen parse_evict_when(std::string_view name);  // throws invalid_argument w
 const char* evict_when_name(EvictWhen when);
 PromptEviction prompt_eviction(EvictWhen when);  // of each part of a prompt that is fed at once
 
-// Layer-major where a budget is cut once, chunk-major where nothing is evicted or every chunk is.
+// Layer-major where a budget is cut once, chunk-major where nothing is evicted or every chunk is, and where a policy compares
+// layers.
 PrefillOrder default_prefill_order(const policy::Policy& policy, EvictWhen evict);
 
 // Throws invalid_argument where so many positions are beyond what the model was trained for, or what rope scaling by option
@@ -38,10 +40,11 @@ struct PromptLengths {
 // What a sequence holds before the prompt is read.
 struct Held {
   int n_positions = 0;
-  int global_rows = 0;    // of a KV head of a layer that sees everything
-  int windowed_rows = 0;  // and of one with a window
-  int n_document = 0;     // tokens of the prompts so far that a budget in percent refers to
-  int n_prompt = 0;       // all tokens of the prompts so far
+  std::vector<int64_t> layer_rows = {};  // [n_layers without a window] of all KV heads; empty: none
+  int longest_head = 0;                  // rows of the longest of those heads
+  int windowed_rows = 0;                 // of the longest head of a layer with a window
+  int n_document = 0;  // tokens of the prompts so far that a budget in percent refers to
+  int n_prompt = 0;    // all tokens of the prompts so far
 };
 
 struct PlanInput {
@@ -53,10 +56,10 @@ struct PlanInput {
   int n_batch = 512;
 };
 
-// Rows are per KV head; bytes are of all layers and heads.
+// Rows are per KV head, on average over its layer where heads share; bytes are of all layers and heads.
 struct Plan {
   int budget_rows = 0;    // INT_MAX when unlimited
-  int max_rows = 0;       // the most a head will ever hold
+  int max_rows = 0;       // the most a head may ever hold; where heads share, an upper bound
   int64_t peak_rows = 0;  // the most rows of all layers at once, per KV head (summed over layers)
   size_t kv_held_bytes = 0;    // before the prompt
   size_t kv_prompt_bytes = 0;  // once the prompt is read and cut

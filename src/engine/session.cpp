@@ -1,8 +1,11 @@
 #include "engine/session.h"
 
 #include <algorithm>
+#include <array>
 #include <climits>
+#include <numeric>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/name_table.h"
@@ -33,14 +36,22 @@ EngineOptions with_context(EngineOptions options, int n_ctx) {
 // The rows that a copy under `policy` holds.
 size_t forked_bytes(const cache::Cache& cache, const policy::Policy& policy) {
   const cache::CacheShape& shape = cache.shape();
-  size_t rows = 0;
+  int64_t rows = 0;
+  std::vector<int> n_cut;  // of the heads that the policy cuts
   for (int layer = 0; layer < shape.n_layers; ++layer) {
-    const int most = shape.swa_window(layer) > 0 ? INT_MAX : policy.budget_rows();
     for (int kv_head = 0; kv_head < shape.n_kv_heads; ++kv_head) {
-      rows += static_cast<size_t>(std::min(cache.n_cached(layer, kv_head), most));
+      const int n_cached = cache.n_cached(layer, kv_head);
+      if (shape.swa_window(layer) > 0) {
+        rows += n_cached;
+      } else {
+        n_cut.push_back(n_cached);
+      }
     }
   }
-  return rows * shape.row_bytes();
+  policy::Division division;
+  policy.divide(n_cut, shape.n_kv_heads, division);
+  rows = std::accumulate(division.rows.begin(), division.rows.end(), rows);
+  return static_cast<size_t>(rows) * shape.row_bytes();
 }
 
 bool is_set(const std::atomic<bool>* flag) {
@@ -61,7 +72,7 @@ Session::Session(const model::Model& model, policy::Policy policy, const Session
       n_ctx_(choose_context(model, options)),
       engine_(model, with_context(options.engine, n_ctx_)),
       shape_(cache_shape(model.hyper(), options.key_type, options.value_type, policy_, 0)) {
-  check_order(order_, prompt_eviction(options.evict));
+  check_order(order_, prompt_eviction(options.evict), policy_);
 }
 
 void Session::check_room(const PromptTokens& prompt) const {
@@ -93,9 +104,16 @@ Held Session::held() const {
     held.n_prompt += prompt.end - prompt.begin;
   }
   for (int layer = 0; sequence_ && layer < shape_.n_layers; ++layer) {
-    int& rows = shape_.swa_window(layer) > 0 ? held.windowed_rows : held.global_rows;
+    const bool is_windowed = shape_.swa_window(layer) > 0;
+    int& longest = is_windowed ? held.windowed_rows : held.longest_head;
+    int64_t rows = 0;
     for (int kv_head = 0; kv_head < shape_.n_kv_heads; ++kv_head) {
-      rows = std::max(rows, sequence_->cache.n_cached(layer, kv_head));
+      const int n_cached = sequence_->cache.n_cached(layer, kv_head);
+      longest = std::max(longest, n_cached);
+      rows += n_cached;
+    }
+    if (!is_windowed) {
+      held.layer_rows.push_back(rows);
     }
   }
   return held;

@@ -22,7 +22,7 @@ struct SessionOptions {
   int n_ctx = 0;  // most positions; 0: what the model was trained for
   bool allow_beyond_context = false;
   EvictWhen evict = EvictWhen::kAfterPrompt;
-  // Default: layer-major, but chunk-major where nothing or every chunk is evicted.
+  // Default: layer-major, but chunk-major where nothing or every chunk is evicted, or layers are compared.
   std::optional<PrefillOrder> order;
   EngineOptions engine;
 };
@@ -59,7 +59,8 @@ struct Generation {
 
 class Session {
  public:
-  // Throws invalid_argument: a context beyond what the model was trained for, per-chunk eviction in layer-major order.
+  // Throws invalid_argument: a context beyond what the model was trained for, per-chunk eviction, or a
+  // policy that compares layers, in layer-major order.
   Session(const model::Model& model, policy::Policy policy, const SessionOptions& options);
 
   // What reading `prompt` next and generating up to `n_predict` tokens (-1: all there is room for) will take. Throws

@@ -4,11 +4,8 @@
 #include <climits>
 
 #include "base/error.h"
-#include "kernels/parallel.h"
-#include "policy/allocators/uniform.h"
+#include "policy/allocators.h"
 #include "policy/methods.h"
-#include "policy/protect.h"
-#include "policy/select.h"
 #include "policy/spec.h"
 
 namespace winnow::policy {
@@ -16,10 +13,9 @@ namespace {
 
 // The method of a spec, or null and a problem.
 const Method* method_of(const Spec& spec, OptionReader& reader) {
-  if (spec.method.find('+') != std::string::npos) {
-    reader.add_problem(
-        "'" + spec.method + "' combines parts, but a policy is one method; its rows " +
-        "are always divided by the uniform allocator, every KV head the same number");
+  if (std::ranges::find(kAllocators, spec.method, &AllocatorPart::name) != std::end(kAllocators)) {
+    reader.add_problem("'" + spec.method +
+                       "' is an allocator and stands after a method, as in knorm+" + spec.method);
     return nullptr;
   }
   try {
@@ -30,11 +26,40 @@ const Method* method_of(const Spec& spec, OptionReader& reader) {
   }
 }
 
+// The allocators of a spec, those of layers first; problems where one is unknown or two decide the same.
+std::vector<const AllocatorPart*> allocators_of(const Spec& spec, OptionReader& reader) {
+  std::vector<const AllocatorPart*> parts;
+  for (const std::string& name : spec.allocators) {
+    const AllocatorPart* part = nullptr;
+    try {
+      part = &find_allocator(name);
+    } catch (const Error& error) {
+      reader.add_problem(error.what());
+      continue;
+    }
+    for (const AllocatorPart* other : parts) {
+      const bool is_twice = other->divides_heads && part->divides_heads;
+      if (is_twice || (other->divides_layers && part->divides_layers)) {
+        reader.add_problem(
+            "'" + std::string(other->name) + "' and '" + name + "' both divide the " +
+            (is_twice ? "rows of a layer over its heads" : "budget over the layers"));
+      }
+    }
+    parts.push_back(part);
+  }
+  std::ranges::stable_sort(parts, {},
+                           [](const AllocatorPart* part) { return part->make_layers == nullptr; });
+  return parts;
+}
+
 // `full` keeps everything, so an option that could not do anything is a misunderstanding.
-void refuse_all_options(const std::vector<GivenOption>& given, std::string_view default_budget,
-                        OptionReader& reader) {
+void refuse_all_options(const Spec& spec, std::string_view default_budget, OptionReader& reader) {
+  for (const std::string& allocator : spec.allocators) {
+    reader.add_problem("full keeps every row, so there is nothing for '" + allocator +
+                       "' to divide");
+  }
   std::string list = default_budget.empty() ? "" : "budget=" + std::string(default_budget);
-  for (const GivenOption& option : given) {
+  for (const GivenOption& option : spec.options) {
     list += (list.empty() ? "" : ", ") + option.name + "=" + option.value;
   }
   if (!list.empty()) {
@@ -56,6 +81,17 @@ void check_together(const PolicyOptions& options, OptionReader& reader) {
   }
 }
 
+// "knorm+adakv"; uniform goes without saying.
+std::string parts_text(const Method& method, std::span<const AllocatorPart* const> allocators) {
+  std::string text(method.name);
+  for (const AllocatorPart* const part : allocators) {
+    if (part->make_heads != make_uniform) {
+      text += "+" + std::string(part->name);
+    }
+  }
+  return text;
+}
+
 void throw_problems(std::string_view spec, const std::vector<std::string>& problems) {
   if (problems.empty()) {
     return;
@@ -65,26 +101,6 @@ void throw_problems(std::string_view spec, const std::vector<std::string>& probl
     text += (i == 0 ? "" : "; ") + problems[i];
   }
   throw Error(ErrorCode::kInvalidArgument, text);
-}
-
-// The best n_keep of a head's visible rows by scratch.scores [n_slots] -> kept [n_kept] slots.
-void choose_rows(const cache::HeadRows& rows, int n_keep, const Protection& protection,
-                 Choice::Scratch& scratch, std::vector<int>& kept) {
-  const Protected keep_anyway = protect(rows, protection);
-  if (rows.n_hidden == 0) {
-    select(scratch.scores, n_keep, keep_anyway, scratch.keys, kept);
-    return;
-  }
-  scratch.slots.resize(static_cast<size_t>(rows.n));
-  const std::span<const int> visible = cache::visible_slots(rows, scratch.slots);
-  for (size_t i = 0; i < visible.size(); ++i) {
-    scratch.scores[i] = scratch.scores[static_cast<size_t>(visible[i])];
-  }
-  scratch.scores.resize(visible.size());
-  select(scratch.scores, n_keep, keep_anyway, scratch.keys, kept);
-  for (int& index : kept) {
-    index = visible[static_cast<size_t>(index)];
-  }
 }
 
 }  // namespace
@@ -106,7 +122,7 @@ Policy Policy::parse(std::string_view text, std::string_view default_budget) {
   policy.method_ = method_of(spec, reader);
 
   if (policy.method_ != nullptr && policy.method_->make == nullptr) {
-    refuse_all_options(spec.options, default_budget, reader);
+    refuse_all_options(spec, default_budget, reader);
     throw_problems(text, reader.problems());
     policy.spec_ = policy.method_->name;
     policy.budget_rows_ = INT_MAX;
@@ -121,18 +137,35 @@ Policy Policy::parse(std::string_view text, std::string_view default_budget) {
   }
   const size_t n_presets = reader.options().size();  // what they set is spelled out instead
   policy.options_ = read_options<PolicyOptions>(reader);
+  const std::vector<const AllocatorPart*> allocators = allocators_of(spec, reader);
   if (policy.method_ != nullptr) {
     policy.scorer_ = policy.method_->make(reader);
+    policy.make_allocators(allocators, reader);
     reader.refuse_unknown();
     check_together(policy.options_, reader);
   }
   throw_problems(text, reader.problems());
 
-  policy.spec_ = format_spec(policy.method_->name, std::span(reader.options()).subspan(n_presets));
+  policy.spec_ = format_spec(parts_text(*policy.method_, allocators),
+                             std::span(reader.options()).subspan(n_presets));
   if (policy.options_.budget.unit == Budget::Unit::kRows) {
     policy.resolve({});
   }
   return policy;
+}
+
+void Policy::make_allocators(std::span<const AllocatorPart* const> parts, OptionReader& reader) {
+  for (const AllocatorPart* const part : parts) {
+    if (part->make_layers != nullptr) {
+      layers_ = part->make_layers(reader);
+    }
+    if (part->make_heads != nullptr) {
+      heads_ = part->make_heads(reader);
+    }
+  }
+  if (heads_ == nullptr) {
+    heads_ = make_uniform(reader);
+  }
 }
 
 Needs Policy::needs() const {
@@ -158,43 +191,37 @@ int Policy::budget_rows() const {
   return budget_rows_;
 }
 
+Sharing Policy::sharing() const {
+  if (is_unlimited()) {
+    return Sharing::kNone;
+  }
+  return layers_ != nullptr ? Sharing::kAll : heads_->sharing();
+}
+
+bool Policy::needs_all_layers() const {
+  return !is_unlimited() && heads_->sharing() == Sharing::kAll;
+}
+
+int64_t Policy::most_rows(int n_layers, int n_kv_heads) const {
+  const int64_t rows = budget_rows();
+  switch (sharing()) {
+    case Sharing::kNone:
+      break;
+    case Sharing::kLayer:
+      return rows * n_kv_heads;
+    case Sharing::kAll:
+      return rows * n_kv_heads * n_layers;
+  }
+  return rows;
+}
+
+int Policy::n_least() const {
+  return options_.n_sink + n_recent_ + 1;
+}
+
 int Policy::n_recent() const {
   WINNOW_CHECK(is_resolved());
   return n_recent_;
-}
-
-bool Policy::choose(std::span<const LayerView> layers, kernels::ParallelFor& parallel,
-                    Choice& choice) const {
-  if (is_unlimited()) {
-    return false;
-  }
-  choice.heads.clear();
-  for (LayerView layer : layers) {
-    layer.n_sink = options_.n_sink;
-    for (int kv_head = 0; kv_head < std::ssize(layer.heads); ++kv_head) {
-      choice.heads.push_back({layer, kv_head});
-    }
-  }
-  choice.n_keep.resize(choice.heads.size());
-  allocate_uniform(budget_rows(), choice.n_keep);
-  const bool all_have_room =
-      std::equal(choice.heads.begin(), choice.heads.end(), choice.n_keep.begin(),
-                 [](const Choice::Head& head, int n) { return head.rows().n_visible() <= n; });
-  if (all_have_room) {
-    return false;
-  }
-  const Protection protection{options_.n_sink, n_recent_};
-  choice.kept.resize(choice.heads.size());
-  choice.threads.resize(static_cast<size_t>(parallel.n_threads()));
-  parallel.run(static_cast<int>(choice.heads.size()), [&](int item, int thread) {
-    const auto i = static_cast<size_t>(item);
-    const Choice::Head& head = choice.heads[i];
-    Choice::Scratch& scratch = choice.threads[static_cast<size_t>(thread)];
-    scratch.scores.resize(static_cast<size_t>(head.rows().n));
-    scorer_->score(head.layer, head.kv_head, scratch.scorer, scratch.scores);
-    choose_rows(head.rows(), choice.n_keep[i], protection, scratch, choice.kept[i]);
-  });
-  return true;
 }
 
 }  // namespace winnow::policy

@@ -1,5 +1,5 @@
-// A policy: scorer, allocator, protection, selection and schedule, built from a spec such as
-// `knorm:budget=512,n_sink=4,n_recent=128`.
+// A policy: scorer, allocators, protection, selection and schedule, built from a spec such as
+// `knorm+adakv:budget=512,n_sink=4,n_recent=128`.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "policy/allocator.h"
 #include "policy/budget.h"
+#include "policy/division.h"
 #include "policy/option_reader.h"
 #include "policy/scorer.h"
 
@@ -18,6 +20,7 @@ class ParallelFor;
 
 namespace winnow::policy {
 
+struct AllocatorPart;
 struct Method;
 
 // The options every method has (docs/policies.md).
@@ -63,12 +66,21 @@ struct Choice {
 
     const cache::HeadRows& rows() const { return layer.heads[static_cast<size_t>(kv_head)]; }
   };
-  std::vector<Head> heads;  // [n_layers * n_kv_heads]
-  std::vector<int> n_keep;  // the same
-  struct Scratch {
+  std::vector<Head> heads;          // [n_layers * n_kv_heads]
+  std::vector<HeadDemand> demands;  // the same
+  std::vector<int> n_keep;          // the same
+  std::vector<int> n_visible;       // the same
+  Division division;                // of the budget over the layers
+
+  struct Scored {
     std::vector<float> scores;  // [n_slots], then [n_visible]
-    std::vector<int> slots;     // [n_slots]
+    std::vector<int> slots;     // [n_slots]; where some are hidden, the visible ones come first
+  };
+  std::vector<Scored> scored;  // [n_layers * n_kv_heads] where an allocator compares heads
+  struct Scratch {
+    Scored scored;
     std::vector<uint64_t> keys;
+    HeadAllocator::Scratch allocator;
     winnow::Scratch scorer;
   };
   std::vector<Scratch> threads;  // [n_threads]
@@ -80,10 +92,14 @@ class Policy {
   // (may be empty) is used when the spec has none. `full` takes no options and no budget; all others need a budget.
   static Policy parse(std::string_view spec, std::string_view default_budget = {});
 
-  // The canonical spec: the method, the budget and every option that is not at its default, presets spelled out.
+  // The canonical spec: the method, its allocators, the budget and every option that is not at its default, presets spelled out.
   // Parses to the same policy.
   const std::string& spec() const { return spec_; }
   const Method& method() const { return *method_; }
+  // Whose rows make up for whose, by all allocators together.
+  Sharing sharing() const;
+  // Whether a prompt must have been read in all layers before any is cut: layer-major order is impossible.
+  bool needs_all_layers() const;
   const PolicyOptions& options() const { return options_; }
   Needs needs() const;
   // True for `full`: nothing is ever evicted.
@@ -95,12 +111,21 @@ class Policy {
   void resolve(BudgetContext context);
   bool is_resolved() const { return budget_rows_ > 0; }
   // The following need a resolved policy.
-  int budget_rows() const;  // per KV head; INT_MAX when unlimited
+  int budget_rows() const;  // per KV head, on average; INT_MAX when unlimited
   int n_recent() const;     // as resolved
+  // The most rows that one head may keep: what an allocator gives it of the budgets of others included.
+  int64_t most_rows(int n_layers, int n_kv_heads) const;
 
-  // What every KV head of the given layers keeps, to choice.kept; false when no head holds more than its share. All heads
-  // are scored in one parallel step, so decoding passes all layers at once. Rows hidden from attention count as evicted:
-  // they take up no budget and are never kept.
+  // The rows that each layer keeps in all its heads, to division.rows [n_layers], of n_visible [n_layers, n_kv_heads] that
+  // there are: all the layers that policies cut. The sum of the budgets, or all rows where there are fewer.
+  void divide(std::span<const int> n_visible, int n_kv_heads, Division& division) const;
+
+  // What every KV head of the given layers keeps, to choice.kept, when layers keep `layer_rows` [n_layers]; false when none
+  // holds more. Where heads of several layers share, all must be given. Heads are scored in one parallel step, so decoding
+  // passes all layers at once. Rows hidden from attention count as evicted: they take up no budget and are never kept.
+  bool choose(std::span<const LayerView> layers, std::span<const int64_t> layer_rows,
+              kernels::ParallelFor& parallel, Choice& choice) const;
+  // The same for all layers that policies cut, as divide() says.
   bool choose(std::span<const LayerView> layers, kernels::ParallelFor& parallel,
               Choice& choice) const;
 
@@ -109,8 +134,13 @@ class Policy {
   std::string spec_;
   const Method* method_ = nullptr;
   PolicyOptions options_;
-  std::shared_ptr<const Scorer> scorer_;  // copies share it: scoring changes nothing
-  int budget_rows_ = 0;                   // 0: not resolved
+  void make_allocators(std::span<const AllocatorPart* const> parts, OptionReader& reader);
+  int n_least() const;  // rows that every head keeps, where it has them
+
+  std::shared_ptr<const Scorer> scorer_;  // copies share the parts: using them changes nothing
+  std::shared_ptr<const LayerAllocator> layers_;  // null: every layer has the same budget
+  std::shared_ptr<const HeadAllocator> heads_;
+  int budget_rows_ = 0;  // 0: not resolved
   int n_recent_ = 0;
 };
 

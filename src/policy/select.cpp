@@ -1,26 +1,16 @@
 #include "policy/select.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <functional>
 #include <numeric>
 
 #include "base/error.h"
+#include "policy/order.h"
 
 namespace winnow::policy {
 namespace {
 
 using Slots = std::vector<int>;
-
-// Unsigned integers in the order of the scores: -0 = +0, NaN below -infinity.
-uint32_t ordered(float score) {
-  if (std::isnan(score)) {
-    return 0;
-  }
-  const uint32_t bits = std::bit_cast<uint32_t>(score + 0.0F);  // turns -0 into +0
-  return (bits >> 31) != 0 ? ~bits : bits | 0x80000000U;
-}
 
 // No two slots have the same key, so every way to find the k largest finds the same ones.
 uint64_t order_key(float score, uint32_t slot) {

@@ -35,12 +35,27 @@ void parse_option(std::string_view text, int number, Spec& spec) {
   spec.options.push_back({std::string(name), std::string(value)});
 }
 
+void parse_parts(std::string_view text, Spec& spec) {
+  size_t plus = text.find('+');
+  spec.method = trim(text.substr(0, plus));
+  while (plus != std::string_view::npos) {
+    text.remove_prefix(plus + 1);
+    plus = text.find('+');
+    const std::string_view name = trim(text.substr(0, plus));
+    if (name.empty()) {
+      spec.problems.push_back("nothing stands after a '+'");
+    } else {
+      spec.allocators.emplace_back(name);
+    }
+  }
+}
+
 }  // namespace
 
 Spec parse_spec(std::string_view text) {
   Spec spec;
   const size_t colon = text.find(':');
-  spec.method = trim(text.substr(0, colon));
+  parse_parts(text.substr(0, colon), spec);
   if (colon == std::string_view::npos) {
     return spec;
   }
@@ -55,8 +70,8 @@ Spec parse_spec(std::string_view text) {
   }
 }
 
-std::string format_spec(std::string_view method, std::span<const OptionReader::Read> options) {
-  std::string text(method);
+std::string format_spec(std::string_view parts, std::span<const OptionReader::Read> options) {
+  std::string text(parts);
   char separator = ':';
   for (const OptionReader::Read& option : options) {
     if (option.value != option.description.default_value) {

@@ -1,4 +1,4 @@
-// The text of a policy: `method[:key=value,key=value...]`, cut into its parts and put together again.
+// The text of a policy: `method[+allocator...][:key=value,key=value...]`, cut into its parts and put together again.
 #pragma once
 
 #include <span>
@@ -12,14 +12,16 @@ namespace winnow::policy {
 
 struct Spec {
   std::string method;
-  std::vector<GivenOption> options;   // in the order given
-  std::vector<std::string> problems;  // of form: each says which part
+  std::vector<std::string> allocators;  // in the order given
+  std::vector<GivenOption> options;     // in the order given
+  std::vector<std::string> problems;    // of form: each says which part
 };
 
 // Cuts and trims; never throws. Whether the names exist is for others to say.
 Spec parse_spec(std::string_view text);
 
-// The canonical text: the method and the options that are not at their defaults, in the order they were read.
-std::string format_spec(std::string_view method, std::span<const OptionReader::Read> options);
+// The canonical text: the parts, such as "knorm+adakv", and the options that are not at their defaults, in the order they
+// were read.
+std::string format_spec(std::string_view parts, std::span<const OptionReader::Read> options);
 
 }  // namespace winnow::policy

@@ -32,6 +32,13 @@ const std::vector<PlanCase>& plan_cases() {
       {"Bytes", {"--budget", "64KiB", "--cache-type-k", "f32"}},
       {"SmallBatch", {"--budget", "200", "-b", "3"}},
       {"BudgetBeyondThePrompt", {"--budget", "3000"}},
+      {"HeadsShare", {"--policy", "knorm+adakv:budget=200"}},
+      {"HeadsSharePerChunk",
+       {"--policy", "knorm+adakv:budget=200", "--evict", "per-chunk", "-b", "100"}},
+      {"LayersTaper", {"--policy", "knorm+pyramid:budget=200"}},
+      {"LayersTaperAndHeadsShare",
+       {"--policy", "knorm+pyramid+adakv:budget=200,slack=9", "--evict", "before-question"}},
+      {"AllShare", {"--policy", "knorm+pool:budget=200", "--evict", "before-question"}},
   };
   return cases;
 }

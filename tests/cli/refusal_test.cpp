@@ -204,6 +204,17 @@ TEST(RefusedBudget, GivenTwice) {
                      {"budget=64", "32"});
 }
 
+TEST(RefusedPolicy, LayersThatAreComparedInLayerMajorOrder) {
+  expect_run_refused(
+      {"-p", "hello", "--policy", "knorm+pool:budget=20", "--prefill", "layer-major"},
+      kInvalidArgument, {"'knorm+pool:budget=20'", "chunk-major", "all layers"});
+}
+
+TEST(RefusedPolicy, UnknownAllocator) {
+  expect_run_refused({"-p", "hello", "--policy", "knorm+adavk:budget=20"}, kInvalidArgument,
+                     {"'adavk'", "did you mean 'adakv'", "pyramid"});
+}
+
 TEST(RefusedBudget, RatioOutOfRange) {
   for (const std::string ratio : {"1", "-0.1", "nan", "1.5"}) {
     expect_run_refused({"-p", "hello", "--compression-ratio", ratio}, kInvalidArgument,

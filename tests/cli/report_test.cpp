@@ -3,6 +3,7 @@
 #include <set>
 
 #include "cli/winnow_program.h"
+#include "policy/allocators.h"
 #include "policy/methods.h"
 
 namespace winnow::test {
@@ -365,6 +366,17 @@ TEST(Methods, TextAndJsonListAll) {
     EXPECT_EQ(listed["path_independent"], method.is_path_independent);
     EXPECT_EQ(listed["help"], method.help);
     EXPECT_EQ(listed["options"].size(), policy::describe_options(method).size());
+  }
+  EXPECT_EQ(list["allocators"].size(), std::size(policy::kAllocators));
+  for (size_t i = 0; i < std::size(policy::kAllocators); ++i) {
+    const policy::AllocatorPart& part = policy::kAllocators[i];
+    const json& listed = list["allocators"][i];
+    EXPECT_NE(text.out.find(part.help), std::string::npos) << part.name;
+    EXPECT_EQ(listed["name"], part.name);
+    EXPECT_EQ(listed["help"], part.help);
+    EXPECT_EQ(listed["divides"].size(),
+              (part.divides_layers ? 1U : 0U) + (part.divides_heads ? 1U : 0U));
+    EXPECT_EQ(listed["options"].size(), policy::describe_options(part).size());
   }
   std::set<std::string> options;
   for (const json& option : list["policy_options"]) {

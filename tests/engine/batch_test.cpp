@@ -83,15 +83,20 @@ Outcome live_apart(const Model& model, const Life& life, bool has_companion) {
 }
 
 Life random_life(std::mt19937& random, int n_vocab) {
-  constexpr const char* kPolicies[] = {"full", "knorm:budget=30",
-                                       "knorm:budget=24,slack=5,keep=high", "streaming:budget=20",
-                                       "random:budget=25,slack=3"};
+  constexpr const char* kPolicies[] = {"full",
+                                       "knorm:budget=30",
+                                       "knorm:budget=24,slack=5,keep=high",
+                                       "streaming:budget=20",
+                                       "random:budget=25,slack=3",
+                                       "knorm+adakv:budget=22",
+                                       "knorm+pyramid+adakv:budget=24,slack=2",
+                                       "random+pool:budget=21"};
   constexpr PromptEviction kEvictions[] = {PromptEviction::kAfter, PromptEviction::kPerChunk,
                                            PromptEviction::kNever};
   const auto pick = [&](int least, int most) {
     return std::uniform_int_distribution<int>(least, most)(random);
   };
-  return {.policy = kPolicies[pick(0, 4)],
+  return {.policy = kPolicies[pick(0, static_cast<int>(std::size(kPolicies)) - 1)],
           .eviction = kEvictions[pick(0, 2)],
           .prompt = test::random_tokens(pick(1, 110), n_vocab, random()),
           .next = test::random_tokens(pick(0, 25), n_vocab, random())};

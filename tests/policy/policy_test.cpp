@@ -204,5 +204,17 @@ TEST(Schedule, IsDueWhenBudgetAndSlackAreUsedUp) {
   EXPECT_FALSE(is_due(Policy::parse("full"), std::numeric_limits<int>::max()));
 }
 
+TEST(Schedule, CountsTheFullestOfThoseWhoShare) {
+  const RowsHeld held{
+      .n_layers = 3, .n_kv_heads = 2, .longest_head = 40, .largest_layer = 61, .all = 121};
+  EXPECT_EQ(rows_per_head(Policy::parse("knorm:budget=16"), held), 40);
+  EXPECT_EQ(rows_per_head(Policy::parse("knorm+adakv:budget=16"), held), 31);  // 30.5
+  for (const char* spec :
+       {"knorm+pyramid:budget=16", "knorm+pyramid+adakv:budget=16", "knorm+pool:budget=16"}) {
+    EXPECT_EQ(rows_per_head(Policy::parse(spec), held), 21) << spec;  // 20.2
+    EXPECT_EQ(rows_per_head(Policy::parse(spec), {}), 0) << spec;
+  }
+}
+
 }  // namespace
 }  // namespace winnow::policy

@@ -63,7 +63,8 @@ TEST(PolicySpec, EchoReadsBackAsTheSamePolicy) {
   for (const char* spec :
        {"full", "knorm:budget=512", "knorm:budget=64MiB,keep=high", "knorm:preset=paper,budget=9",
         "streaming:budget=10%,n_sink=1", "random:budget=1.5GB,seed=2147483647,slack=64",
-        "random:budget=77,n_recent=0,n_sink=0"}) {
+        "random:budget=77,n_recent=0,n_sink=0", "knorm+pyramid+adakv:budget=9,beta=2.5",
+        "streaming+pool:budget=10%,budget_floor=0.125"}) {
     const Policy first = Policy::parse(spec);
     const Policy second = Policy::parse(first.spec());
     EXPECT_EQ(second.spec(), first.spec());
@@ -151,9 +152,43 @@ TEST(PolicySpec, ProtectionThatFillsTheBudgetIsRefusedBeforeAnythingRuns) {
   EXPECT_EQ(Policy::parse("knorm:budget=17,n_sink=4,n_recent=12").budget_rows(), 17);
 }
 
-TEST(PolicySpec, CombinationsSayWhatThereIs) {
-  EXPECT_THAT(refusal("knorm+adakv:budget=512"),
-              AllOf(HasSubstr("'knorm+adakv'"), HasSubstr("uniform")));
+TEST(PolicySpec, AllocatorsAreEchoedLayersFirstAndUniformNot) {
+  EXPECT_EQ(canonical("knorm+adakv:budget=512"), "knorm+adakv:budget=512");
+  EXPECT_EQ(canonical(" knorm + adakv + pyramid :budget=512,beta=20,budget_floor=0.5,keep=high"),
+            "knorm+pyramid+adakv:budget=512,keep=high,budget_floor=0.5");
+  EXPECT_EQ(canonical("random+pool:budget=9,seed=3"), "random+pool:budget=9,seed=3");
+  EXPECT_EQ(canonical("knorm+uniform:budget=512"), "knorm:budget=512");
+  EXPECT_EQ(canonical("knorm+pyramid", "10%"), "knorm+pyramid:budget=10%");
+}
+
+TEST(PolicySpec, UnknownAllocatorsNameTheNearestAndAll) {
+  EXPECT_THAT(refusal("knorm+adakvv:budget=512"),
+              AllOf(HasSubstr("unknown allocator 'adakvv'"), HasSubstr("did you mean 'adakv'"),
+                    HasSubstr("adakv, pool, pyramid, uniform")));
+  EXPECT_THAT(refusal("knorm+knorm:budget=512"), HasSubstr("unknown allocator 'knorm'"));
+  EXPECT_THAT(refusal("adakv+knorm:budget=512"),
+              AllOf(HasSubstr("'adakv' is an allocator"), HasSubstr("knorm+adakv")));
+  EXPECT_THAT(refusal("knorm+:budget=512"), HasSubstr("nothing stands after a '+'"));
+}
+
+TEST(PolicySpec, AllocatorsThatDecideTheSameAreRefused) {
+  EXPECT_THAT(refusal("knorm+adakv+pool:budget=512"),
+              AllOf(HasSubstr("'adakv' and 'pool'"), HasSubstr("over its heads")));
+  EXPECT_THAT(refusal("knorm+pyramid+pool:budget=512"),
+              AllOf(HasSubstr("'pyramid' and 'pool'"), HasSubstr("over the layers")));
+  EXPECT_THAT(refusal("knorm+adakv+adakv:budget=512"), HasSubstr("'adakv' and 'adakv'"));
+  EXPECT_THAT(refusal("knorm+uniform+pyramid:budget=512"), HasSubstr("'uniform' and 'pyramid'"));
+  EXPECT_THAT(refusal("full+adakv"),
+              AllOf(HasSubstr("full keeps every row"), HasSubstr("'adakv'")));
+}
+
+TEST(PolicySpec, OptionsOfAnAllocatorNeedTheAllocator) {
+  EXPECT_THAT(refusal("knorm:budget=512,beta=2"), HasSubstr("unknown option 'beta'"));
+  EXPECT_THAT(refusal("knorm+adakv:budget=512,budget_flor=1"),
+              HasSubstr("did you mean 'budget_floor'"));
+  EXPECT_THAT(refusal("knorm+adakv:budget=512,budget_floor=1.5"),
+              HasSubstr("budget_floor=1.5 is out of range (allowed: 0 to 1)"));
+  EXPECT_THAT(refusal("knorm+pyramid:budget=512,beta=0.5"), HasSubstr("allowed: 1 to 1"));
 }
 
 TEST(PolicySpec, PercentAndBytesAreResolvedWithThePolicysOwnProtection) {
@@ -171,9 +206,10 @@ TEST(PolicySpec, PercentAndBytesAreResolvedWithThePolicysOwnProtection) {
 
 TEST(PolicySpec, AnyTextIsReadOrRefused) {
   constexpr std::string_view kPieces[] = {
-      "knorm",    "full", "random", "streaming",  ":",   ",",   "=",  "budget", "n_sink",
-      "n_recent", "keep", "preset", "paper",      "low", "512", "-1", "10%",    "64MiB",
-      " ",        "+",    ".",      "9999999999", "\n",  "",    "é"};
+      "knorm",  "full",     "random",   "streaming", ":",     ",",          "=",   "budget",
+      "n_sink", "n_recent", "keep",     "preset",    "paper", "low",        "512", "-1",
+      "10%",    "64MiB",    " ",        "+",         ".",     "9999999999", "\n",  "",
+      "é",      "adakv",    "+pyramid", "+pool",     "beta"};
   std::mt19937 random(3);
   int n_read = 0;
   for (int trial = 0; trial < 20000; ++trial) {

@@ -1,0 +1,224 @@
+// Score, allocate, protect, select: what a policy keeps of the rows there are.
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "kernels/parallel.h"
+#include "policy/policy.h"
+#include "policy/protect.h"
+#include "policy/select.h"
+
+namespace winnow::policy {
+namespace {
+
+int64_t sum(std::span<const int> rows) {
+  return std::accumulate(rows.begin(), rows.end(), int64_t{0});
+}
+
+// Scores of the visible rows and, where some are hidden, the slots they are in.
+void score_visible(const Scorer& scorer, const Choice::Head& head, Scratch& scratch,
+                   Choice::Scored& scored) {
+  const cache::HeadRows& rows = head.rows();
+  const auto n = static_cast<size_t>(rows.n);
+  scored.scores.resize(n);
+  scorer.score(head.layer, head.kv_head, scratch, scored.scores);
+  if (rows.n_hidden == 0) {
+    return;
+  }
+  scored.slots.resize(n);
+  const std::span<const int> visible = cache::visible_slots(rows, scored.slots);
+  for (size_t i = 0; i < visible.size(); ++i) {
+    scored.scores[i] = scored.scores[static_cast<size_t>(visible[i])];
+  }
+  scored.scores.resize(visible.size());
+}
+
+// The best n_keep visible rows of a head -> kept [n_kept] slots.
+void select_visible(const Choice::Head& head, const Choice::Scored& scored, int n_keep,
+                    const Protected& keep_anyway, std::vector<uint64_t>& keys,
+                    std::vector<int>& kept) {
+  select(scored.scores, n_keep, keep_anyway, keys, kept);
+  if (head.rows().n_hidden > 0) {
+    for (int& index : kept) {
+      index = scored.slots[static_cast<size_t>(index)];
+    }
+  }
+}
+
+// Any thread may come to any head or layer: all are ready for the longest, so that none allocates later.
+void reserve_scratch(int n_kv_heads, bool compares_heads, Choice& choice) {
+  size_t n_most = 0;
+  for (const Choice::Head& head : choice.heads) {
+    n_most = std::max(n_most, static_cast<size_t>(head.rows().n));
+  }
+  for (Choice::Scratch& scratch : choice.threads) {
+    if (compares_heads) {
+      scratch.allocator.pool.reserve(n_most * static_cast<size_t>(n_kv_heads));
+    } else {
+      scratch.scored.scores.reserve(n_most);
+      scratch.scored.slots.reserve(n_most);
+    }
+  }
+}
+
+// Scores of a whole prompt take memory that the rows kept do not need again.
+void release_after_a_prompt(Choice& choice) {
+  int64_t n_scored = 0;
+  for (const HeadDemand& head : choice.demands) {
+    n_scored += head.n;
+  }
+  if (n_scored > 2 * sum(choice.n_keep)) {
+    choice.scored = {};
+    for (Choice::Scratch& scratch : choice.threads) {
+      scratch.allocator.pool = {};
+    }
+  }
+}
+
+}  // namespace
+
+void Policy::divide(std::span<const int> n_visible, int n_kv_heads, Division& division) const {
+  const auto n_heads = static_cast<size_t>(n_kv_heads);
+  const size_t n_layers = n_visible.size() / n_heads;
+  const auto heads_of = [&](size_t layer) { return n_visible.subspan(layer * n_heads, n_heads); };
+  division.rows.resize(n_layers);
+  if (is_unlimited() || sharing() != Sharing::kAll) {
+    for (size_t layer = 0; layer < n_layers; ++layer) {
+      int64_t rows = 0;
+      for (const int n : heads_of(layer)) {
+        rows += sharing() == Sharing::kNone ? std::min(n, budget_rows()) : n;
+      }
+      division.rows[layer] = std::min(rows, int64_t{budget_rows()} * n_kv_heads);
+    }
+    return;
+  }
+  int64_t n_most = 0;
+  division.shares.clear();
+  for (size_t layer = 0; layer < n_layers; ++layer) {
+    int64_t low = 0;
+    for (const int n : heads_of(layer)) {
+      low += std::min(n, n_least());
+    }
+    const int64_t high = sum(heads_of(layer));
+    n_most = std::max(n_most, (high + n_kv_heads - 1) / n_kv_heads);
+    division.rows[layer] = high;
+    division.shares.push_back(
+        {.target = static_cast<double>(budget_rows()), .low = low, .high = high});
+  }
+  const int64_t total = int64_t{budget_rows()} * static_cast<int64_t>(n_visible.size());
+  if (sum(n_visible) <= total) {
+    return;
+  }
+  if (layers_ != nullptr) {
+    division.levels.resize(n_layers);
+    layers_->allocate(
+        {.rows = budget_rows(), .n_least = n_least(), .n_most = static_cast<int>(n_most)},
+        division.levels);
+    for (size_t layer = 0; layer < n_layers; ++layer) {
+      division.shares[layer].target = division.levels[layer];
+    }
+  }
+  for (Share& share : division.shares) {
+    share.target *= n_kv_heads;
+  }
+  divide_rows(total, n_kv_heads, division);
+}
+
+bool Policy::choose(std::span<const LayerView> layers, kernels::ParallelFor& parallel,
+                    Choice& choice) const {
+  if (is_unlimited() || layers.empty()) {
+    return false;
+  }
+  choice.n_visible.clear();
+  for (const LayerView& layer : layers) {
+    for (const cache::HeadRows& rows : layer.heads) {
+      choice.n_visible.push_back(rows.n_visible());
+    }
+  }
+  divide(choice.n_visible, static_cast<int>(layers[0].heads.size()), choice.division);
+  return choose(layers, choice.division.rows, parallel, choice);
+}
+
+bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> layer_rows,
+                    kernels::ParallelFor& parallel, Choice& choice) const {
+  if (is_unlimited() || layers.empty()) {
+    return false;
+  }
+  const Protection protection{options_.n_sink, n_recent_};
+  choice.heads.clear();
+  choice.demands.clear();
+  bool is_over = false;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    int64_t n_rows = 0;
+    for (int kv_head = 0; kv_head < std::ssize(layers[i].heads); ++kv_head) {
+      choice.heads.push_back({layers[i], kv_head});
+      choice.heads.back().layer.n_sink = options_.n_sink;
+      const int n = choice.heads.back().rows().n_visible();
+      choice.demands.push_back(
+          {.n = n, .n_least = std::min(n, n_least()), .keep_anyway = {}, .scores = {}});
+      n_rows += n;
+    }
+    is_over |= n_rows > layer_rows[i];
+  }
+  if (!is_over) {
+    return false;
+  }
+  const size_t n_heads = choice.heads.size();
+  choice.n_keep.resize(n_heads);
+  choice.kept.resize(n_heads);
+  choice.threads.resize(static_cast<size_t>(parallel.n_threads()));
+  const auto run = [&](size_t n_items, const auto& body) {
+    parallel.run(static_cast<int>(n_items), [&](int item, int thread) {
+      body(static_cast<size_t>(item), choice.threads[static_cast<size_t>(thread)]);
+    });
+  };
+  const std::span<const HeadDemand> demands(choice.demands);
+  const std::span<int> n_keep(choice.n_keep);
+  const size_t n_kv_heads = layers[0].heads.size();
+  const auto allocate = [&](size_t first, size_t n, int64_t n_rows, Choice::Scratch& scratch) {
+    const std::span<const HeadDemand> group = demands.subspan(first, n);
+    int64_t n_held = 0;
+    for (const HeadDemand& head : group) {
+      n_held += head.n;
+    }
+    heads_->allocate(std::min(n_rows, n_held), group, scratch.allocator, n_keep.subspan(first, n));
+  };
+  const auto choose_rows = [&](size_t i, const Choice::Scored& scored, Choice::Scratch& scratch) {
+    select_visible(choice.heads[i], scored, n_keep[i], demands[i].keep_anyway, scratch.keys,
+                   choice.kept[i]);
+  };
+
+  reserve_scratch(static_cast<int>(n_kv_heads), heads_->sharing() != Sharing::kNone, choice);
+  if (heads_->sharing() == Sharing::kNone) {  // nothing is compared: a head at a time
+    for (size_t layer = 0; layer < layers.size(); ++layer) {
+      allocate(layer * n_kv_heads, n_kv_heads, layer_rows[layer], choice.threads[0]);
+    }
+    run(n_heads, [&](size_t i, Choice::Scratch& scratch) {
+      choice.demands[i].keep_anyway = protect(choice.heads[i].rows(), protection);
+      score_visible(*scorer_, choice.heads[i], scratch.scorer, scratch.scored);
+      choose_rows(i, scratch.scored, scratch);
+    });
+    return true;
+  }
+  choice.scored.resize(std::max(choice.scored.size(), n_heads));
+  run(n_heads, [&](size_t i, Choice::Scratch& scratch) {
+    score_visible(*scorer_, choice.heads[i], scratch.scorer, choice.scored[i]);
+    choice.demands[i].keep_anyway = protect(choice.heads[i].rows(), protection);
+    choice.demands[i].scores = choice.scored[i].scores;
+  });
+  if (heads_->sharing() == Sharing::kAll) {
+    const int64_t n_rows = std::accumulate(layer_rows.begin(), layer_rows.end(), int64_t{0});
+    allocate(0, n_heads, n_rows, choice.threads[0]);
+  } else {
+    run(layers.size(), [&](size_t layer, Choice::Scratch& scratch) {
+      allocate(layer * n_kv_heads, n_kv_heads, layer_rows[layer], scratch);
+    });
+  }
+  run(n_heads,
+      [&](size_t i, Choice::Scratch& scratch) { choose_rows(i, choice.scored[i], scratch); });
+  release_after_a_prompt(choice);
+  return true;
+}
+
+}  // namespace winnow::policy
