@@ -49,10 +49,12 @@ function(winnow_layer name)
 endfunction()
 
 # The kernels are compiled once per instruction set by Highway; the oldest one has fused multiply-add,
-# because their results are specified with it (docs/decisions/simd-dispatch.md).
+# because their results are specified with it (docs/decisions/simd-dispatch.md). Selection's are not.
 function(winnow_kernel_flags)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/cpu/*.cpp)
   set(flags -O3 -Wno-missing-declarations)  # Highway finds them by address
+  set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "${flags}")
+  list(REMOVE_ITEM sources ${CMAKE_SOURCE_DIR}/src/kernels/cpu/select.cpp)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     list(APPEND flags -march=x86-64-v3 -maes -mpclmul)
   endif()

@@ -56,6 +56,7 @@ bool Evictor::carry_out(Sequence& sequence, bool is_chosen, const Stopwatch& sto
     sequence.cache.keep(views_[static_cast<size_t>(item / n_kv_heads)].layer, item % n_kv_heads,
                         choice_.kept[static_cast<size_t>(item)]);
   });
+  sequence.evictions.nan_scores += choice_.n_nan_scores();
   sequence.evictions.ms += stopwatch.ms();
   return true;
 }

@@ -129,6 +129,7 @@ Sequence fork(const Sequence& sequence, ForkOptions options, kernels::ParallelFo
   Sequence fork = copy(sequence, std::move(*options.policy), max_rows, rows, slots);
   if (is_cut) {
     ++fork.evictions.count;
+    fork.evictions.nan_scores += choice.n_nan_scores();
     fork.evictions.ms += stopwatch.ms();
   }
   return fork;

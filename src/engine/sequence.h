@@ -16,8 +16,9 @@ class ParallelFor;
 namespace winnow::engine {
 
 struct EvictionStats {
-  int64_t count = 0;  // occasions on which rows were taken: a prompt, a chunk, a decoded token
-  double ms = 0;      // time they took: score, select, move
+  int64_t count = 0;       // occasions on which rows were taken: a prompt, a chunk, a decoded token
+  double ms = 0;           // time they took: score, select, move
+  int64_t nan_scores = 0;  // compared, and not a number
 };
 
 struct Sequence {

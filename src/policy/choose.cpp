@@ -34,16 +34,16 @@ void score_visible(const Scorer& scorer, const Choice::Head& head, Scratch& scra
   scored.scores.resize(visible.size());
 }
 
-// The best n_keep visible rows of a head -> kept [n_kept] slots.
-void select_visible(const Choice::Head& head, const Choice::Scored& scored, int n_keep,
-                    const Protected& keep_anyway, std::vector<uint64_t>& keys,
-                    std::vector<int>& kept) {
-  select(scored.scores, n_keep, keep_anyway, keys, kept);
+// The best n_keep visible rows of a head -> kept [n_kept] slots. Returns what select() does.
+int select_visible(const Choice::Head& head, const Choice::Scored& scored, int n_keep,
+                   const Protected& keep_anyway, Scratch& scratch, std::vector<int>& kept) {
+  const int n_nan = select(scored.scores, n_keep, keep_anyway, scratch, kept);
   if (head.rows().n_hidden > 0) {
     for (int& index : kept) {
       index = scored.slots[static_cast<size_t>(index)];
     }
   }
+  return n_nan;
 }
 
 // Any thread may come to any head or layer: all are ready for the longest, so that none allocates later.
@@ -167,6 +167,7 @@ bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> 
   const size_t n_heads = choice.heads.size();
   choice.n_keep.resize(n_heads);
   choice.kept.resize(n_heads);
+  choice.n_nan.resize(n_heads);
   choice.threads.resize(static_cast<size_t>(parallel.n_threads()));
   const auto run = [&](size_t n_items, const auto& body) {
     parallel.run(static_cast<int>(n_items), [&](int item, int thread) {
@@ -185,8 +186,8 @@ bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> 
     heads_->allocate(std::min(n_rows, n_held), group, scratch.allocator, n_keep.subspan(first, n));
   };
   const auto choose_rows = [&](size_t i, const Choice::Scored& scored, Choice::Scratch& scratch) {
-    select_visible(choice.heads[i], scored, n_keep[i], demands[i].keep_anyway, scratch.keys,
-                   choice.kept[i]);
+    choice.n_nan[i] = select_visible(choice.heads[i], scored, n_keep[i], demands[i].keep_anyway,
+                                     scratch.scorer, choice.kept[i]);
   };
 
   reserve_scratch(static_cast<int>(n_kv_heads), heads_->sharing() != Sharing::kNone, choice);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
@@ -79,11 +80,13 @@ struct Choice {
   std::vector<Scored> scored;  // [n_layers * n_kv_heads] where an allocator compares heads
   struct Scratch {
     Scored scored;
-    std::vector<uint64_t> keys;
     HeadAllocator::Scratch allocator;
     winnow::Scratch scorer;
   };
   std::vector<Scratch> threads;  // [n_threads]
+  std::vector<int> n_nan;  // [n_layers * n_kv_heads] scores that were compared and are not a number
+
+  int64_t n_nan_scores() const { return std::accumulate(n_nan.begin(), n_nan.end(), int64_t{0}); }
 };
 
 class Policy {

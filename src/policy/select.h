@@ -1,9 +1,10 @@
 // Which rows are kept: the k best under one strict order, protected ones first.
 #pragma once
 
-#include <cstdint>
 #include <span>
 #include <vector>
+
+#include "base/scratch.h"
 
 namespace winnow::policy {
 
@@ -17,8 +18,9 @@ struct Protected {
 // +0, infinities in their place, NaN below all. Exactly min(n_keep, n) slots; n_keep >= n_first + n_last.
 std::vector<int> select(std::span<const float> scores, int n_keep, const Protected& keep_anyway);
 
-// The same into `kept`; `keys` is scratch. Both keep their memory from call to call.
-void select(std::span<const float> scores, int n_keep, const Protected& keep_anyway,
-            std::vector<uint64_t>& keys, std::vector<int>& kept);
+// The same into `kept`, which keeps its memory from call to call. Returns how many of the scores that were compared are
+// NaN: those of unprotected rows, where some have to go.
+int select(std::span<const float> scores, int n_keep, const Protected& keep_anyway,
+           Scratch& scratch, std::vector<int>& kept);
 
 }  // namespace winnow::policy

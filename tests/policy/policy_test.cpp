@@ -81,6 +81,19 @@ TEST(Policy, HiddenRowsCountAsEvicted) {
             KeptSlots{});
 }
 
+TEST(Policy, CountsNanScoresWhereRowsCompete) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  const TinyLayer layer({TinyHead::with_norms({kNan, 1, kNan, 2, kNan, 3}),
+                         TinyHead::with_norms({1, 2, kNan, 3, 4, 5})});
+  kernels::ParallelFor parallel(1);
+  Choice choice;
+  const LayerView view = layer.view();
+  ASSERT_TRUE(Policy::parse("knorm:budget=4,n_sink=1,n_recent=1")
+                  .choose(std::span(&view, 1), parallel, choice));
+  EXPECT_EQ(choice.kept, (KeptSlots{{0, 1, 3, 5}, {0, 1, 3, 5}}));
+  EXPECT_EQ(choice.n_nan_scores(), 3);  // a sink's does not compete
+}
+
 // A head of which `share` in 16 rows are hidden, or as often evicted, but never the newest.
 TinyHead with_hidden_rows(int n, int share, unsigned seed) {
   TinyHead head = TinyHead::random(n, seed);

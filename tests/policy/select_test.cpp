@@ -62,6 +62,17 @@ TEST(SelectDeathTest, ProtectingMoreThanIsKeptIsAFault) {
                "internal fault");
 }
 
+TEST(Select, CountsNanWhereRowsCompete) {
+  Scratch scratch;
+  std::vector<int> kept;
+  const std::vector<float> scores{kNan, 1, -kNan, 2, kNan, kNan};
+  EXPECT_EQ(select(scores, 4, {.n_first = 1, .n_last = 1}, scratch, kept), 2);
+  EXPECT_EQ(kept, (Slots{0, 1, 3, 5}));
+  EXPECT_EQ(select(scores, 6, {}, scratch, kept), 0);  // nothing competes
+  EXPECT_EQ(select(scores, 2, {.n_first = 1, .n_last = 1}, scratch, kept), 0);
+  EXPECT_EQ(kept, (Slots{0, 5}));
+}
+
 struct Kind {
   std::string name;
   std::function<float(std::mt19937&, int slot)> draw;
