@@ -1,8 +1,10 @@
 #include "base/files.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -10,6 +12,7 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <utility>
 
 #include "base/error.h"
 
@@ -96,20 +99,58 @@ void check_writable(const std::string& path) {
   ::unlink(temporary.c_str());
 }
 
-void write_file_atomically(const std::string& path, const std::string& content) {
-  const bool is_replaced = !is_device(path);
-  const std::string target = is_replaced ? behind_links(path) : path;
-  const std::string written = is_replaced ? temporary_beside(target) : target;
-  std::ofstream file(written, std::ios::binary | std::ios::trunc);
-  file.write(content.data(), static_cast<std::streamsize>(content.size()));
-  file.close();
-  if (!file || (is_replaced && std::rename(written.c_str(), target.c_str()) != 0)) {
-    const std::string reason = std::strerror(errno);
-    if (is_replaced) {
-      ::unlink(written.c_str());
-    }
-    throw_unwritable(path, reason);
+NewFile::NewFile(const std::string& path)
+    : path_(path),
+      is_replaced_(!is_device(path)),
+      target_(is_replaced_ ? behind_links(path) : path),
+      written_(is_replaced_ ? temporary_beside(target_) : target_),
+      fd_(::open(written_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+  if (fd_ < 0) {
+    fail();
   }
+}
+
+NewFile::~NewFile() {
+  if (fd_ >= 0) {
+    ::close(fd_);
+    if (is_replaced_) {
+      ::unlink(written_.c_str());
+    }
+  }
+}
+
+void NewFile::fail() const {
+  throw_unwritable(path_, std::strerror(errno));
+}
+
+void NewFile::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
+    if (n < 0 && errno != EINTR) {
+      fail();
+    }
+    bytes = bytes.subspan(static_cast<size_t>(std::max<ssize_t>(n, 0)));
+  }
+}
+
+void NewFile::finish() {
+  // Before the name: after a crash it must not stand for what never reached the disk.
+  if (is_replaced_ && ::fsync(fd_) != 0) {
+    fail();
+  }
+  if (is_replaced_ && std::rename(written_.c_str(), target_.c_str()) != 0) {
+    fail();
+  }
+  const int fd = std::exchange(fd_, -1);
+  if (::close(fd) != 0) {
+    fail();
+  }
+}
+
+void write_file_atomically(const std::string& path, const std::string& content) {
+  NewFile file(path);
+  file.write(std::as_bytes(std::span(content)));
+  file.finish();
 }
 
 }  // namespace winnow

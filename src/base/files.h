@@ -1,6 +1,8 @@
 // Whole files: reading text, and writing so that nobody sees half of it.
 #pragma once
 
+#include <cstddef>
+#include <span>
 #include <string>
 
 namespace winnow {
@@ -11,9 +13,30 @@ std::string read_text_file(const std::string& path);
 // Throws io when write_file_atomically() could not write there: for asking before the content exists.
 void check_writable(const std::string& path);
 
-// Writes a new file beside `path` and renames it, so that a reader never sees half of it.
-// What exists and is no file (a pipe, /dev/null) is written to instead of being replaced; so is what a link leads to.
-// Throws io.
+// A file that is written beside `path`, and takes its place once it is whole: neither a reader nor a crash sees half of
+// it. What exists and is no file (a pipe, /dev/null) is written to instead of being replaced; so is what a link leads to.
+class NewFile {
+ public:
+  // Throws io, as the others do.
+  explicit NewFile(const std::string& path);
+  ~NewFile();  // without finish(), nothing has happened at `path`
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  void finish();
+
+ private:
+  [[noreturn]] void fail() const;
+
+  std::string path_;
+  bool is_replaced_;     // a file is; a device is written to
+  std::string target_;   // what a link leads to
+  std::string written_;  // the file beside it
+  int fd_;
+};
+
+// The whole of a NewFile. Throws io.
 void write_file_atomically(const std::string& path, const std::string& content);
 
 // Throws what errno says of `path`: not_found, or io. `action` completes "cannot …".

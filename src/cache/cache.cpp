@@ -163,6 +163,19 @@ void Cache::commit(int layer, int kv_head, int n_rows, const AppendCounts& count
   }
 }
 
+Cache::History Cache::history(int layer, int kv_head) const {
+  const Head& state = head(layer, kv_head);
+  return {.n_evicted = state.n_evicted, .trim = state.trim, .counts = state.counts};
+}
+
+void Cache::restore(int layer, int kv_head, int n_rows, const History& history) {
+  Head& state = head(layer, kv_head);
+  WINNOW_CHECK(state.n_slots == 0);
+  state.n_evicted = history.n_evicted;
+  state.trim = history.trim;
+  commit(layer, kv_head, n_rows, history.counts);
+}
+
 size_t Cache::now_bytes() const {
   size_t rows = 0;
   for (const Head& state : heads_) {

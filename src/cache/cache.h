@@ -121,6 +121,16 @@ class Cache {
   int64_t rows_evicted() const;
   AppendCounts append_counts() const;
 
+  // What has happened to a head.
+  struct History {
+    int64_t n_evicted = 0;
+    TrimBounds trim = {};
+    AppendCounts counts = {};
+  };
+  History history(int layer, int kv_head) const;
+  // As commit(), for an empty head that goes on from such a history; the rows' appending is part of it.
+  void restore(int layer, int kv_head, int n_rows, const History& history);
+
  private:
   struct Head {
     int n_slots = 0;

@@ -136,6 +136,11 @@ int answer(const RunFlags& flags) {
   options.session.order = engine::parse_prefill_order(flags.prefill);
   options.keep_logits = !flags.dump_logits.empty();
   options.keep_all_logits = options.keep_logits && flags.logits_all;
+  if (options.session.evict == engine::EvictWhen::kBeforeQuestion &&
+      !(flags.has_file && flags.has_prompt)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--evict before-question needs a document (-f) and a question (-p)");
+  }
   policy::Policy policy = choose_policy(flags);
   if (!flags.dump_kept.empty() && !flags.dump_logits.empty() &&
       is_same_file(flags.dump_kept, flags.dump_logits)) {

@@ -61,7 +61,7 @@ struct Plan {
   int budget_rows = 0;    // INT_MAX when unlimited
   int max_rows = 0;       // the most a head may ever hold; where heads share, an upper bound
   int64_t peak_rows = 0;  // the most rows of all layers at once, per KV head (summed over layers)
-  size_t kv_held_bytes = 0;    // before the prompt
+  size_t kv_held_bytes = 0;    // before the prompt, in memory
   size_t kv_prompt_bytes = 0;  // once the prompt is read and cut
   size_t kv_peak_bytes = 0;
   size_t logits_bytes = 0;    // of logits that the caller asked to keep

@@ -1,5 +1,7 @@
 #include "engine/prompt.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "model/chat_template.h"
 #include "model/utf8.h"
@@ -107,6 +109,18 @@ std::vector<Token> PromptTokens::all() const {
   append(tokens, question);
   append(tokens, after);
   return tokens;
+}
+
+PromptTokens PromptTokens::from(int n) const {
+  PromptTokens rest = *this;
+  auto n_left = static_cast<std::ptrdiff_t>(n);
+  for (std::vector<Token>* const piece :
+       {&rest.before, &rest.document, &rest.question, &rest.after}) {
+    const std::ptrdiff_t n_dropped = std::min(n_left, std::ssize(*piece));
+    piece->erase(piece->begin(), piece->begin() + n_dropped);
+    n_left -= n_dropped;
+  }
+  return rest;
 }
 
 PromptTokens tokenize_prompt(const model::Model& model, const PromptText& text) {

@@ -36,6 +36,8 @@ struct PromptTokens {
   // The part that before-question eviction reads first.
   PromptTokens up_to_question() const { return {.before = before, .document = document}; }
   PromptTokens from_question() const { return {.question = question, .after = after}; }
+  // Without the first n tokens.
+  PromptTokens from(int n) const;
 };
 
 // Throws invalid_argument when neither text is there or one that is there is blank, bad_data for text that is not

@@ -10,14 +10,22 @@
 namespace winnow::engine {
 namespace {
 
-// With allow_beyond_context the context is as long as the run needs.
-SessionOptions with_room(SessionOptions options, const model::Model& model,
+// With allow_beyond_context the context is as long as the run needs: n_read positions before the prompt, the prompt, and
+// what is generated.
+SessionOptions with_room(SessionOptions options, const model::Model& model, int n_read,
                          const PromptTokens& prompt, int n_predict) {
   if (options.allow_beyond_context) {
-    options.n_ctx = std::max({options.n_ctx > 0 ? options.n_ctx : model.hyper().n_ctx_scaled,
-                              prompt.size(), prompt.size() + std::max(n_predict, 0)});
+    options.n_ctx = std::max(options.n_ctx > 0 ? options.n_ctx : model.hyper().n_ctx_scaled,
+                             n_read + prompt.size() + std::max(n_predict, 0));
   }
   return options;
+}
+
+// Positions that a saved session has, beside those of the prompt.
+int n_beside(const SavedSession& saved, const NextPrompt& prompt) {
+  const int n_read =
+      static_cast<int>(saved.transcript.tokens.size()) + (saved.transcript.pending ? 1 : 0);
+  return prompt.is_whole ? std::max(n_read - prompt.tokens.size(), 0) : n_read;
 }
 
 }  // namespace
@@ -27,20 +35,32 @@ Run::Run(model::Model& model, policy::Policy policy, PromptTokens prompt, const 
       prompt_(std::move(prompt)),
       options_(options),
       session_(model, std::move(policy),
-               with_room(options.session, model, prompt_, options.generate.n_predict)) {
-  if (options.session.evict == EvictWhen::kBeforeQuestion && prompt_.question.empty()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "--evict before-question needs a document (-f) and a question (-p)");
-  }
-  const int n_predict = options.generate.n_predict;
+               with_room(options.session, model, 0, prompt_, options.generate.n_predict)) {
+  prepare();
+}
+
+Run::Run(model::Model& model, SavedSession&& saved, NextPrompt prompt, const RunOptions& options)
+    : model_(model),
+      options_(options),
+      session_(model, std::move(saved),
+               with_room(options.session, model, n_beside(saved, prompt), prompt.tokens,
+                         options.generate.n_predict)) {
+  prompt_ = prompt.is_whole ? session_.rejoin(prompt.tokens) : std::move(prompt.tokens);
+  n_cached_ = static_cast<int>(session_.transcript().tokens.size());
+  prepare();
+}
+
+void Run::prepare() {
+  const int n_predict = options_.generate.n_predict;
   plan_ = make_plan(n_predict);
   cache::CacheShape shape = session_.shape();
   shape.max_rows = plan_.max_rows;
+  const size_t reserved_bytes = session_.sequence() == nullptr ? shape.reserved_bytes() : 0;
   // How long the answer gets may be open; what is certain is the prompt.
   const Plan certain = n_predict < 0 ? make_plan(0) : plan_;
-  check_fits(certain, shape.reserved_bytes(), options.session.engine.n_threads);
-  if (options.chooses_weights) {
-    choose_weights(certain, shape.reserved_bytes());
+  check_fits(certain, reserved_bytes, options_.session.engine.n_threads);
+  if (options_.chooses_weights) {
+    choose_weights(certain, reserved_bytes);
   }
 }
 
@@ -76,9 +96,11 @@ void Run::expand_weights() {
 
 Plan Run::make_plan(int n_predict) {
   const bool is_all_wanted = options_.keep_all_logits;
-  Plan plan =
-      session_.plan(prompt_, n_predict, is_all_wanted ? WantedLogits::kAll : WantedLogits::kLast);
-  const int most = session_.n_ctx() - prompt_.size() + 1;
+  Plan plan = prompt_.size() == 0
+                  ? session_.plan_generation(n_predict)
+                  : session_.plan(prompt_, n_predict,
+                                  is_all_wanted ? WantedLogits::kAll : WantedLogits::kLast);
+  const int most = session_.n_ctx() - n_cached_ - prompt_.size() + 1;
   plan.logits_bytes = logits_bytes(n_predict < 0 ? most : std::min(n_predict, most));
   return plan;
 }
@@ -95,21 +117,28 @@ size_t Run::logits_bytes(int n_predict) const {
 
 RunResult Run::run(const RunCallbacks& callbacks) {
   RunResult result;
-  result.n_prompt = prompt_.size();
-  result.n_document = static_cast<int>(prompt_.document.size());
+  result.n_cached = n_cached_;
   result.order = session_.order();
   result.evict = options_.session.evict;
   const bool is_kept = options_.keep_logits || options_.keep_all_logits;
 
-  session_.reserve(plan_.max_rows);
+  if (session_.sequence() == nullptr) {
+    session_.reserve(plan_.max_rows);
+  }
   const Stopwatch stopwatch;
   expand_weights();
   result.weights = weights_;
-  const WantedLogits kept = is_kept ? WantedLogits::kLast : WantedLogits::kNone;
-  result.logits =
-      session_.read(prompt_, {.logits = options_.keep_all_logits ? WantedLogits::kAll : kept,
-                              .progress = callbacks.progress,
-                              .cancel = callbacks.cancel});
+  if (prompt_.size() > 0) {
+    const WantedLogits kept = is_kept ? WantedLogits::kLast : WantedLogits::kNone;
+    result.logits =
+        session_.read(prompt_, {.logits = options_.keep_all_logits ? WantedLogits::kAll : kept,
+                                .progress = callbacks.progress,
+                                .cancel = callbacks.cancel});
+  } else if (is_kept && !session_.transcript().pending) {
+    result.logits = session_.transcript().logits;
+  }
+  result.n_prompt = static_cast<int>(session_.transcript().tokens.size());
+  result.n_document = session_.transcript().n_document();
   result.prefill_ms = weights_.measure_ms + stopwatch.ms();
 
   const auto keep = [&result](const std::vector<float>& logits) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/session.h"
+#include "engine/session_file.h"
 #include "engine/weight_choice.h"
 
 namespace winnow::engine {
@@ -28,8 +29,9 @@ struct RunCallbacks {
 struct RunResult {
   std::string answer;
   StopReason stop = StopReason::kLength;
-  int n_prompt = 0;
-  int n_document = 0;
+  int n_prompt = 0;    // all that was read before the answer
+  int n_cached = 0;    // of them, those that a saved session had read
+  int n_document = 0;  // of them, those that a percentage refers to
   int n_generated = 0;
   uint32_t seed = 0;
   PrefillOrder order = PrefillOrder::kChunkMajor;
@@ -41,15 +43,26 @@ struct RunResult {
   double decode_ms = 0;       // all tokens after the first
   std::vector<float> logits;  // [n_logits, n_vocab], where asked for
 
-  double prefill_tok_s() const { return prefill_ms > 0 ? n_prompt / prefill_ms * 1000 : 0; }
+  double prefill_tok_s() const {
+    return prefill_ms > 0 ? (n_prompt - n_cached) / prefill_ms * 1000 : 0;
+  }
   double decode_tok_s() const { return decode_ms > 0 ? (n_generated - 1) / decode_ms * 1000 : 0; }
+};
+
+// What a saved session goes on with.
+struct NextPrompt {
+  PromptTokens tokens;  // none: the answer goes on
+  // They begin where the session did, and are read from where the two part. Otherwise they follow what was read.
+  bool is_whole = false;
 };
 
 class Run {
  public:
-  // Plans the run, and measures where it may choose weights. Throws what Session throws, invalid_argument for
-  // before-question eviction without a question, or resource_exhausted when the plan does not fit.
+  // Plans the run, and measures where it may choose weights. Throws what Session throws, or resource_exhausted when the
+  // plan does not fit.
   Run(model::Model& model, policy::Policy policy, PromptTokens prompt, const RunOptions& options);
+  // Throws what Session::rejoin throws too.
+  Run(model::Model& model, SavedSession&& saved, NextPrompt prompt, const RunOptions& options);
 
   const Plan& plan() const { return plan_; }
   const WeightChoice& weights() const { return weights_; }
@@ -60,6 +73,7 @@ class Run {
   RunResult run(const RunCallbacks& callbacks);
 
  private:
+  void prepare();
   Plan make_plan(int n_predict);
   size_t logits_bytes(int n_predict) const;
   void choose_weights(Plan certain, size_t reserved_bytes);
@@ -69,6 +83,7 @@ class Run {
   PromptTokens prompt_;
   RunOptions options_;
   Session session_;
+  int n_cached_ = 0;  // positions before the prompt
   Plan plan_;
   WeightChoice weights_;
 };

@@ -11,6 +11,7 @@
 #include "base/name_table.h"
 #include "base/stopwatch.h"
 #include "engine/admission.h"
+#include "engine/session_file.h"
 
 namespace winnow::engine {
 namespace {
@@ -54,6 +55,13 @@ size_t forked_bytes(const cache::Cache& cache, const policy::Policy& policy) {
   return static_cast<size_t>(rows) * shape.row_bytes();
 }
 
+SessionOptions as_saved(SessionOptions options, const SavedSession& saved) {
+  options.key_type = saved.rows.shape().key_type;
+  options.value_type = saved.rows.shape().value_type;
+  options.chat = saved.chat;
+  return options;
+}
+
 bool is_set(const std::atomic<bool>* flag) {
   return flag != nullptr && flag->load();
 }
@@ -74,6 +82,15 @@ Session::Session(const model::Model& model, policy::Policy policy, const Session
       shape_(cache_shape(model.hyper(), options.key_type, options.value_type, policy_, 0)) {
   check_order(order_, prompt_eviction(options.evict), policy_);
 }
+
+Session::Session(const model::Model& model, SavedSession&& saved, const SessionOptions& options)
+    : Session(model, saved.policy, as_saved(options, saved)) {
+  check_context_of(saved, model, n_ctx_);
+  transcript_ = std::move(saved.transcript);
+  saved_ = std::make_unique<SavedSession>(std::move(saved));
+}
+
+Session::~Session() = default;
 
 void Session::check_room(const PromptTokens& prompt) const {
   if (prompt.size() == 0) {
@@ -97,20 +114,23 @@ void Session::check_room(const PromptTokens& prompt) const {
                                                fed + "; " + advice);
 }
 
+int Session::n_cached(int layer, int kv_head) const {
+  return sequence_ ? sequence_->cache.n_cached(layer, kv_head)
+                   : saved_->rows.n_cached(layer, kv_head);
+}
+
 Held Session::held() const {
-  Held held{.n_positions = n_positions()};
-  for (const ReadPrompt& prompt : prompts_) {
-    held.n_document += prompt.document_end - prompt.document_begin;
-    held.n_prompt += prompt.end - prompt.begin;
-  }
-  for (int layer = 0; sequence_ && layer < shape_.n_layers; ++layer) {
+  Held held{.n_positions = n_positions(),
+            .n_document = transcript_.n_document(),
+            .n_prompt = transcript_.n_prompt()};
+  for (int layer = 0; (sequence_ || saved_) && layer < shape_.n_layers; ++layer) {
     const bool is_windowed = shape_.swa_window(layer) > 0;
     int& longest = is_windowed ? held.windowed_rows : held.longest_head;
     int64_t rows = 0;
     for (int kv_head = 0; kv_head < shape_.n_kv_heads; ++kv_head) {
-      const int n_cached = sequence_->cache.n_cached(layer, kv_head);
-      longest = std::max(longest, n_cached);
-      rows += n_cached;
+      const int n_rows = n_cached(layer, kv_head);
+      longest = std::max(longest, n_rows);
+      rows += n_rows;
     }
     if (!is_windowed) {
       held.layer_rows.push_back(rows);
@@ -122,7 +142,7 @@ Held Session::held() const {
 // What a budget comes to that depends on the prompts read.
 void Session::resolve_budget(const Held& read) {
   if (read.n_prompt > 0) {
-    sequence_->policy.resolve(budget_context(read.n_document, read.n_prompt, shape_));
+    own_policy().resolve(budget_context(read.n_document, read.n_prompt, shape_));
   }
 }
 
@@ -154,10 +174,10 @@ Plan Session::plan_generation(int n_predict) {
 }
 
 Plan Session::make_plan(PlanInput input, WantedLogits logits) {
-  policy::Policy& policy = sequence_ ? sequence_->policy : policy_;
-  Plan plan = engine::make_plan(input, shape_, policy);
-  if (sequence_) {  // until the prompt is read, the budget is what it was
-    resolve_budget(input.held);
+  Plan plan = engine::make_plan(input, shape_, own_policy());
+  resolve_budget(input.held);  // until the prompt is read, it is what it was
+  if (saved_) {
+    plan.kv_held_bytes = 0;  // nothing is taken yet
   }
   plan.footprint = footprint(input, logits);
   return plan;
@@ -184,8 +204,15 @@ Engine::Footprint Session::footprint(const PlanInput& input, WantedLogits logits
 
 void Session::reserve(int max_rows) {
   WINNOW_CHECK(!sequence_);
-  shape_.max_rows = max_rows;
+  shape_.max_rows = saved_ ? std::max(max_rows, saved_->rows.shape().max_rows) : max_rows;
   sequence_.emplace(shape_, std::move(policy_));
+  if (saved_) {
+    saved_->rows.restore(sequence_->cache);
+    sequence_->positions_fed = n_positions();
+    sequence_->evicted_during_prompt = saved_->evicted_during_prompt;
+    sequence_->evictions = saved_->evictions;
+    saved_.reset();
+  }
 }
 
 std::vector<float> Session::read(const PromptTokens& prompt, const ReadOptions& options) {
@@ -194,8 +221,8 @@ std::vector<float> Session::read(const PromptTokens& prompt, const ReadOptions& 
   if (!sequence_) {
     reserve(n_ctx_);
   }
-  if (pending_) {
-    decode(*pending_);
+  if (transcript_.pending) {
+    decode(*transcript_.pending);
   }
   const FeedOptions feed_options{.order = order_,
                                  .eviction = prompt_eviction(options_.evict),
@@ -237,25 +264,27 @@ std::vector<float> Session::feed(const PromptTokens& part, const FeedOptions& op
     resolve_budget(before);
     throw;
   }
+  transcript_.tokens.insert(transcript_.tokens.end(), tokens.begin(), tokens.end());
   const int document_begin = before.n_positions + static_cast<int>(part.before.size());
-  prompts_.push_back({.begin = before.n_positions,
-                      .document_begin = document_begin,
-                      .document_end = document_begin + n_document,
-                      .end = before.n_positions + part.size()});
+  transcript_.prompts.push_back({.begin = before.n_positions,
+                                 .document_begin = document_begin,
+                                 .document_end = document_begin + n_document,
+                                 .end = before.n_positions + part.size()});
   const auto n_last = static_cast<std::ptrdiff_t>(
       std::min(logits.size(), static_cast<size_t>(model_.hyper().n_vocab)));
-  logits_.assign(logits.end() - n_last, logits.end());
+  transcript_.logits.assign(logits.end() - n_last, logits.end());
   return logits;
 }
 
 void Session::decode(Token token) {
   const StepInput input{.sequence = &*sequence_, .tokens = {&token, 1}};
-  engine_.step({&input, 1}, logits_);
-  pending_.reset();
+  engine_.step({&input, 1}, transcript_.logits);
+  transcript_.tokens.push_back(token);
+  transcript_.pending.reset();
 }
 
 Generation Session::generate(const GenerateOptions& options, const GenerateCallbacks& callbacks) {
-  if (logits_.empty() || !sequence_->is_usable) {
+  if (transcript_.logits.empty() || !sequence_->is_usable) {
     throw Error(ErrorCode::kInvalidArgument,
                 "there is nothing to generate from; a prompt has to be read first");
   }
@@ -263,27 +292,28 @@ Generation Session::generate(const GenerateOptions& options, const GenerateCallb
   Generation result;
   result.seed = sampler.seed();
   const int limit = options.n_predict < 0 ? INT32_MAX : options.n_predict;
+  transcript_.reserve_more(std::min(limit, room() + 1));  // a decoded token allocates nothing
   const Stopwatch stopwatch;
   while (true) {
     if (result.n_generated == limit) {
       result.stop = StopReason::kLength;
       break;
     }
-    if (pending_ && n_positions() == n_ctx_) {
+    if (transcript_.pending && n_positions() == n_ctx_) {
       result.stop = StopReason::kContext;
       break;
     }
-    if (pending_) {
-      decode(*pending_);
+    if (transcript_.pending) {
+      decode(*transcript_.pending);
       if (callbacks.on_logits) {
-        callbacks.on_logits(logits_);
+        callbacks.on_logits(transcript_.logits);
       }
     }
     if (is_set(callbacks.cancel)) {
       result.stop = StopReason::kCancelled;
       break;
     }
-    const Token token = sampler.sample(logits_);
+    const Token token = sampler.sample(transcript_.logits);
     ++result.n_generated;
     if (result.n_generated == 1) {
       result.first_token_ms = stopwatch.ms();
@@ -292,7 +322,7 @@ Generation Session::generate(const GenerateOptions& options, const GenerateCallb
       result.stop = StopReason::kEndOfText;
       break;
     }
-    pending_ = token;
+    transcript_.pending = token;
     const std::string piece = model_.vocabulary().piece(token);
     result.text += piece;
     if (callbacks.on_text) {
@@ -307,6 +337,7 @@ std::unique_ptr<Session> Session::fork(const std::optional<policy::Policy>& poli
   SessionOptions options = options_;
   options.n_ctx = n_ctx_;
   auto copy = std::make_unique<Session>(model_, policy ? *policy : this->policy(), options);
+  WINNOW_CHECK(!saved_);
   if (!sequence_) {
     return copy;
   }
@@ -326,9 +357,7 @@ std::unique_ptr<Session> Session::fork(const std::optional<policy::Policy>& poli
   }
   copy->sequence_.emplace(copy->engine_.fork(*sequence_, std::move(fork_options)));
   copy->shape_ = copy->sequence_->cache.shape();
-  copy->prompts_ = prompts_;
-  copy->logits_ = logits_;
-  copy->pending_ = pending_;
+  copy->transcript_ = transcript_;
   return copy;
 }
 
@@ -336,20 +365,30 @@ void Session::trim(int n_positions) {
   if (!sequence_) {
     reserve(n_ctx_);
   }
-  const int n_fed = sequence_->positions_fed;
   engine::trim(*sequence_, n_positions);
-  pending_.reset();
-  if (n_positions < n_fed) {
-    logits_.clear();
-  }
-  std::erase_if(prompts_, [&](const ReadPrompt& prompt) { return prompt.begin >= n_positions; });
-  if (!prompts_.empty()) {
-    ReadPrompt& last = prompts_.back();
-    last.document_begin = std::min(last.document_begin, n_positions);
-    last.document_end = std::min(last.document_end, n_positions);
-    last.end = std::min(last.end, n_positions);
-  }
+  transcript_.trim(n_positions);
   resolve_budget(held());
+}
+
+PromptTokens Session::rejoin(const PromptTokens& whole) {
+  const std::vector<Token> tokens = whole.all();
+  const auto parting = std::ranges::mismatch(tokens, transcript_.tokens).in1;
+  auto n_common = static_cast<int>(parting - tokens.begin());
+  const int n_read = n_positions();
+  // Some token must be read where the logits after the prompt are not there any more.
+  if (n_common == whole.size() && (n_common < n_read || transcript_.logits.empty())) {
+    n_common = std::max(n_common - 1, 0);
+  }
+  if (n_common < n_read || transcript_.pending) {
+    try {
+      trim(n_common);
+    } catch (const Error& error) {
+      throw Error(error.code(), "of the " + std::to_string(n_read) +
+                                    " positions that were read, the prompt has only the first " +
+                                    std::to_string(n_common) + ": " + error.what());
+    }
+  }
+  return whole.from(n_common);
 }
 
 }  // namespace winnow::engine

@@ -13,8 +13,17 @@
 #include "engine/plan.h"
 #include "engine/prompt.h"
 #include "engine/sampling.h"
+#include "engine/transcript.h"
 
 namespace winnow::engine {
+
+struct SavedSession;
+
+// How a session's prompts are rendered. A session carries it for those who tokenise them.
+struct ChatFormat {
+  bool has_template = true;
+  std::string chat_template = {};  // a name or a template's text; empty: the one in the model file
+};
 
 struct SessionOptions {
   cache::RowType key_type = cache::RowType::kF16;
@@ -25,6 +34,7 @@ struct SessionOptions {
   // Default: layer-major, but chunk-major where nothing or every chunk is evicted, or layers are compared.
   std::optional<PrefillOrder> order;
   EngineOptions engine;
+  ChatFormat chat = {};
 };
 
 struct ReadOptions {
@@ -63,14 +73,19 @@ class Session {
   // policy that compares layers, in layer-major order.
   Session(const model::Model& model, policy::Policy policy, const SessionOptions& options);
 
+  // Goes on where a saved session was: policy, row types and chat format are the file's. Its rows stay in the file until
+  // they are reserved. Throws the same, also where the context has no room for what the session has read.
+  Session(const model::Model& model, SavedSession&& saved, const SessionOptions& options);
+  ~Session();
+
   // What reading `prompt` next and generating up to `n_predict` tokens (-1: all there is room for) will take. Throws
   // invalid_argument: an empty prompt, one that the context has no room for, a budget that does not work out.
   Plan plan(const PromptTokens& prompt, int n_predict, WantedLogits logits = WantedLogits::kLast);
   // The same without a prompt.
   Plan plan_generation(int n_predict);
 
-  // Reserves address space for heads of up to so many rows. Once, before anything is read; without it there is room for
-  // the whole context. Throws resource_exhausted.
+  // Reserves address space for heads of up to so many rows, and at least for those of a saved session, which it takes from
+  // the file. Once, before anything is read; without it there is room for the whole context. Throws resource_exhausted.
   void reserve(int max_rows);
 
   // Reads a prompt and cuts the cache to the budget. Budgets in percent refer to all documents read so far. Throws what
@@ -87,28 +102,31 @@ class Session {
   // Goes back to the first n_positions positions. Before anything is generated, a prompt has to be read again, unless
   // no position was taken back. Throws what engine::trim throws.
   void trim(int n_positions);
+  // The part of a prompt, given from the session's first position on, that is still to be read: what was read after the
+  // two part is taken back. Throws invalid_argument where that is not possible any more (see trim).
+  PromptTokens rejoin(const PromptTokens& whole);
+
+  // Writes a file that load_session() reads (docs/cache-files.md); rows are reserved. Throws invalid_argument where
+  // nothing was read or a step failed half-way, io.
+  void save(const std::string& path) const;
 
   int n_ctx() const { return n_ctx_; }
   PrefillOrder order() const { return order_; }
   const policy::Policy& policy() const { return sequence_ ? sequence_->policy : policy_; }
   const cache::CacheShape& shape() const { return shape_; }  // max_rows is 0 until reserved
+  const Transcript& transcript() const { return transcript_; }
+  const ChatFormat& chat() const { return options_.chat; }
   // Exists once rows are reserved.
   const Sequence* sequence() const { return sequence_ ? &*sequence_ : nullptr; }
   Engine::Footprint peak_footprint() const { return engine_.peak_footprint(); }
 
  private:
-  // Where a prompt lies, in positions.
-  struct ReadPrompt {
-    int begin;
-    int document_begin;
-    int document_end;
-    int end;
-  };
-
-  int n_positions() const { return sequence_ ? sequence_->positions_fed : 0; }
+  int n_positions() const { return static_cast<int>(transcript_.tokens.size()); }
   // Positions that are left, once a token that waits has been fed.
-  int room() const { return n_ctx_ - n_positions() - (pending_ ? 1 : 0); }
+  int room() const { return n_ctx_ - n_positions() - (transcript_.pending ? 1 : 0); }
+  policy::Policy& own_policy() { return sequence_ ? sequence_->policy : policy_; }
   void check_room(const PromptTokens& prompt) const;
+  int n_cached(int layer, int kv_head) const;
   Held held() const;
   void resolve_budget(const Held& read);
   Plan make_plan(PlanInput input, WantedLogits logits);
@@ -125,9 +143,8 @@ class Session {
   Engine engine_;
   cache::CacheShape shape_;
   std::optional<Sequence> sequence_;
-  std::vector<ReadPrompt> prompts_;
-  std::vector<float> logits_;     // [n_vocab] of the last position
-  std::optional<Token> pending_;  // generated, and not fed yet
+  std::unique_ptr<SavedSession> saved_;  // until its rows are in the sequence
+  Transcript transcript_;
 };
 
 }  // namespace winnow::engine

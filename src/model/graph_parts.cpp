@@ -62,10 +62,8 @@ ggml_tensor* rotate(const GraphBuilder& build, ggml_tensor* x, const Rope& rope,
 }
 
 ggml_tensor* factors_for_context(const GraphBuilder& build) {
-  constexpr int kContextUnit = 256;  // libllama compares a context rounded up to whole units
-  const int n_ctx = (build.n_ctx + kContextUnit - 1) / kContextUnit * kContextUnit;
-  return n_ctx > build.hyper.rope.n_ctx_orig ? build.weights.rope_factors_long
-                                             : build.weights.rope_factors_short;
+  return is_long_context(build.hyper.rope, build.n_ctx) ? build.weights.rope_factors_long
+                                                        : build.weights.rope_factors_short;
 }
 
 ggml_tensor* gated_ffn(const GraphBuilder& build, const LayerWeights& layer, ggml_tensor* x,

@@ -124,6 +124,11 @@ bool RopeOptions::is_given() const {
   return scaling.has_value() || is_scale_given(*this) || freq_base != 0 || has_yarn_options(*this);
 }
 
+bool is_long_context(const Rope& rope, int n_ctx) {
+  constexpr int kContextUnit = 256;  // libllama compares a context rounded up to whole units
+  return (n_ctx + kContextUnit - 1) / kContextUnit * kContextUnit > rope.n_ctx_orig;
+}
+
 Rope resolve_rope(const Rope& stated, const RopeOptions& options, int n_ctx_train) {
   check_ranges(options);
   Rope rope = apply(stated, options);

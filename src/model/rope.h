@@ -25,6 +25,10 @@ struct Rope {
   int n_ctx_orig = 0;        // the context length before scaling
 };
 
+// Whether models that have rotation factors for long contexts and for others take the former, in a session of at most
+// n_ctx positions.
+bool is_long_context(const Rope& rope, int n_ctx);
+
 // llama.cpp's options of the same names. 0, or -1 where 0 would be a value: as the file states.
 struct RopeOptions {
   std::optional<RopeScaling> scaling = {};  // none, linear or yarn

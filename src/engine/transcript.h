@@ -1,0 +1,35 @@
+// What a session has read and said, beside the rows that are kept of it.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "model/vocabulary.h"
+
+namespace winnow::engine {
+
+// Where a prompt lies, in positions.
+struct ReadPrompt {
+  int begin;
+  int document_begin;
+  int document_end;
+  int end;
+};
+
+struct Transcript {
+  std::vector<model::Token> tokens = {};     // fed, [n_positions]
+  std::vector<ReadPrompt> prompts = {};      // one after the other; answers lie between them
+  std::vector<float> logits = {};            // [n_vocab] of the last position; may be empty
+  std::optional<model::Token> pending = {};  // generated, and not fed yet
+
+  int n_document() const;  // tokens that a budget in percent refers to
+  int n_prompt() const;    // of all prompts
+  // Whether the last prompt's document has been read and nothing after it, so that a question may follow.
+  bool is_turn_open() const;
+  // Makes room for so many more tokens.
+  void reserve_more(int n);
+  // Forgets all from n_positions on.
+  void trim(int n_positions);
+};
+
+}  // namespace winnow::engine
