@@ -10,21 +10,30 @@
 namespace winnow::cache {
 namespace {
 
-// Moves rows slots[0], slots[1], … of `row_bytes` each, in order. Safe in place, since slots ascend and so never lie
-// before where they go; neighbouring rows move together.
+// Elements slots[0], slots[1], … to target, in order. Safe in place, as all moves here: slots ascend, so nothing lies before
+// where it goes.
+template <class T>
+void move_elements(const T* elements, std::span<const int> slots, T* target) {
+  for (size_t i = 0; i < slots.size(); ++i) {
+    target[i] = elements[slots[i]];
+  }
+}
+
+// The same for rows of `row_bytes` each. They are fetched ahead: no processor guesses where the next one is.
 void move_rows(const std::byte* rows, size_t row_bytes, std::span<const int> slots,
                std::byte* target) {
-  size_t to = 0;
-  while (to < slots.size()) {
-    size_t run = 1;
-    while (to + run < slots.size() && slots[to + run] == slots[to] + static_cast<int>(run)) {
-      ++run;
+  constexpr size_t kLineBytes = 64;
+  constexpr size_t kAhead = 16;
+  const auto row = [&](size_t i) { return rows + static_cast<size_t>(slots[i]) * row_bytes; };
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (i + kAhead < slots.size()) {
+      for (size_t at = 0; at < row_bytes; at += kLineBytes) {
+        __builtin_prefetch(row(i + kAhead) + at);
+      }
     }
-    const std::byte* const from = rows + static_cast<size_t>(slots[to]) * row_bytes;
-    if (from != target + to * row_bytes) {
-      std::memmove(target + to * row_bytes, from, run * row_bytes);
+    if (row(i) != target + i * row_bytes) {
+      std::memmove(target + i * row_bytes, row(i), row_bytes);
     }
-    to += run;
   }
 }
 
@@ -108,13 +117,9 @@ void Cache::copy_kept(const Cache& source, int layer, int kv_head, std::span<con
   const Target to = reserve(layer, kv_head, n);
   move_rows(from.keys, shape_.key_bytes(), slots, to.keys);
   move_rows(from.values, shape_.value_bytes(), slots, to.values);
-  const auto move = [&](const auto* whole, auto* kept) {
-    move_rows(reinterpret_cast<const std::byte*>(whole), sizeof(*whole), slots,
-              reinterpret_cast<std::byte*>(kept));
-  };
-  move(from.positions, to.positions);
+  move_elements(from.positions, slots, to.positions);
   if (to.scores != nullptr) {
-    move(scores, to.scores);
+    move_elements(scores, slots, to.scores);
   }
   state.n_evicted = original.n_evicted;
   state.trim = original.trim;
@@ -122,7 +127,7 @@ void Cache::copy_kept(const Cache& source, int layer, int kv_head, std::span<con
   commit(layer, kv_head, n, original.counts);
   if (from.hidden != nullptr) {
     state.hidden.resize(slots.size());
-    move(from.hidden, state.hidden.data());
+    move_elements(from.hidden, slots, state.hidden.data());
     count_hidden(state);
     WINNOW_CHECK(state.n_evicted_slots == 0);
   }
@@ -158,28 +163,27 @@ void Cache::compact(int layer, int kv_head, std::span<const int> slots) {
   constexpr int kSpareRows = 64;
   const bool gives_back = state.n_touched - static_cast<int>(slots.size()) > kSpareRows;
   std::byte* const data = storage_.data();
-  struct Array {
-    size_t begin, end, row_bytes;
-  };
-  const Array arrays[] = {{range.keys, range.values, shape_.key_bytes()},
-                          {range.values, range.positions, shape_.value_bytes()},
-                          {range.positions, range.scores, sizeof(int32_t)},
-                          {range.scores, range.end, shape_.score_bytes()}};
-  for (const Array& array : arrays) {
-    if (array.row_bytes == 0) {
-      continue;
-    }
-    move_rows(data + array.begin, array.row_bytes, slots, data + array.begin);
-    const size_t used = array.begin + round_up_to_page(slots.size() * array.row_bytes);
-    const size_t touched =
-        array.begin + round_up_to_page(static_cast<size_t>(state.n_touched) * array.row_bytes);
-    if (gives_back) {
-      storage_.give_back(used, touched);
-    }
+  move_rows(data + range.keys, shape_.key_bytes(), slots, data + range.keys);
+  move_rows(data + range.values, shape_.value_bytes(), slots, data + range.values);
+  auto* const positions = reinterpret_cast<int32_t*>(data + range.positions);
+  move_elements(positions, slots, positions);
+  if (shape_.stores_scores) {
+    auto* const scores = reinterpret_cast<float*>(data + range.scores);
+    move_elements(scores, slots, scores);
+  }
+  if (gives_back) {
+    const auto give_back = [&](size_t begin, size_t row_bytes) {
+      storage_.give_back(
+          begin + round_up_to_page(slots.size() * row_bytes),
+          begin + round_up_to_page(static_cast<size_t>(state.n_touched) * row_bytes));
+    };
+    give_back(range.keys, shape_.key_bytes());
+    give_back(range.values, shape_.value_bytes());
+    give_back(range.positions, sizeof(int32_t));
+    give_back(range.scores, shape_.score_bytes());
   }
   if (!state.hidden.empty()) {
-    auto* const hidden = reinterpret_cast<std::byte*>(state.hidden.data());
-    move_rows(hidden, 1, slots, hidden);
+    move_elements(state.hidden.data(), slots, state.hidden.data());
     state.hidden.resize(slots.size());
     count_hidden(state);
   }

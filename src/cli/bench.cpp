@@ -107,6 +107,10 @@ class Bench {
 };
 
 int run_bench(const BenchFlags& flags) {
+  if (flags.models.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--model is required; 'winnow bench --help' lists what there is");
+  }
   Bench bench(flags);
   report_lost_file();
   try {
@@ -124,7 +128,11 @@ int run_bench(const BenchFlags& flags) {
 Verb add_bench(CLI::App& app) {
   const auto flags = std::make_shared<BenchFlags>();
   add_bench_flags(app, *flags);
-  return [flags] { return run_bench(*flags); };
+  CLI::App* const policy =
+      app.add_subcommand("policy", "measure what policies cost, on generated rows");
+  return [flags, policy, run_policy = add_bench_policy(*policy)] {
+    return policy->parsed() ? run_policy() : run_bench(*flags);
+  };
 }
 
 }  // namespace winnow::cli

@@ -134,7 +134,7 @@ void add_bench_flags(CLI::App& app, BenchFlags& flags) {
     }
     return option;
   };
-  list("-m,--model", flags.models, "a model, a GGUF file; may be given several times")->required();
+  list("-m,--model", flags.models, "a model, a GGUF file; needed, may be given several times");
   list("-p,--n-prompt", flags.prompts, "prompt tokens of the tests of reading; 0: no such test");
   list("-n,--n-gen", flags.answers, "tokens of the tests of decoding; 0: no such test");
   list("-d,--n-depth", flags.depths, "positions before what is measured");

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "cli/output.h"
 #include "cli/run_report.h"
+#include "cli/statistics.h"
 #include "engine/work.h"
 #include "kernels/machine_speed.h"
 
@@ -23,12 +24,6 @@ using engine::BenchmarkTest;
 using engine::Repetition;
 using nlohmann::ordered_json;
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
 template <typename Value>
 std::vector<double> each(const std::vector<Repetition>& repetitions, const Value& value) {
   std::vector<double> values;
@@ -36,23 +31,6 @@ std::vector<double> each(const std::vector<Repetition>& repetitions, const Value
     values.push_back(static_cast<double>(value(repetition)));
   }
   return values;
-}
-
-ordered_json statistics_json(const std::vector<double>& values) {
-  double mean = 0;
-  for (const double value : values) {
-    mean += value / static_cast<double>(values.size());
-  }
-  double squares = 0;
-  for (const double value : values) {
-    squares += (value - mean) * (value - mean);
-  }
-  const auto n = static_cast<double>(values.size());
-  return {{"median", median(values)},
-          {"min", *std::min_element(values.begin(), values.end())},
-          {"max", *std::max_element(values.begin(), values.end())},
-          {"mean", mean},
-          {"stddev", n > 1 ? std::sqrt(squares / (n - 1)) : 0.0}};
 }
 
 std::string utc_now() {

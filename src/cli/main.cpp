@@ -50,9 +50,15 @@ std::string usage_problem(const CLI::App& app, const CLI::ParseError& error,
                           const std::vector<std::string_view>& verbs) {
   const std::vector<const CLI::App*> chosen =
       app.get_subcommands([](const CLI::App* verb) { return verb->parsed(); });
-  const CLI::App& parser = chosen.empty() ? app : *chosen.front();
-  const std::string hint = "; 'winnow " + (chosen.empty() ? "" : parser.get_name() + " ") +
-                           "--help' lists what there is";
+  std::string words = "winnow ";  // as given: verbs may have verbs
+  const CLI::App* innermost = &app;
+  for (auto inner = chosen; !inner.empty();) {
+    innermost = inner.front();
+    words += innermost->get_name() + " ";
+    inner = innermost->get_subcommands([](const CLI::App* verb) { return verb->parsed(); });
+  }
+  const CLI::App& parser = *innermost;
+  const std::string hint = "; '" + words + "--help' lists what there is";
   const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
   const auto is_option = [](const std::string& word) {
     return word.size() > 1 && word.front() == '-';

@@ -105,6 +105,7 @@ class Policy {
   bool needs_all_layers() const;
   const PolicyOptions& options() const { return options_; }
   Needs needs() const;
+  const Scorer* scorer() const { return scorer_.get(); }  // null for `full`
   // True for `full`: nothing is ever evicted.
   bool is_unlimited() const;
 

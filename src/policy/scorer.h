@@ -14,6 +14,9 @@ namespace winnow::policy {
 // cannot be met is refused before anything runs.
 struct Needs {
   bool key_norms = false;  // HeadRows::scores holds the squared key norm, written at append
+  // What score() reads of the rows themselves, which are always there: what its speed is measured against.
+  bool keys = false;
+  bool values = false;
 };
 
 // One layer's rows, as attention sees them.

@@ -81,7 +81,7 @@ class LagKv final : public Scorer {
  public:
   explicit LagKv(const LagkvOptions& options) : options_(options) {}
 
-  Needs needs() const override { return {}; }
+  Needs needs() const override { return {.keys = true, .values = true}; }
 
   // rows.keys, rows.values [n_cached, head_dim] -> scores [n_cached]
   void score(const LayerView& layer, int kv_head, Scratch& scratch,

@@ -1,0 +1,13 @@
+// Numbers that several measurements come to.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+namespace winnow::cli {
+
+double median(std::vector<double> values);  // of at least one
+// median, min, max, mean, stddev
+nlohmann::ordered_json statistics_json(const std::vector<double>& values);
+
+}  // namespace winnow::cli
