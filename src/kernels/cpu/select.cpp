@@ -10,7 +10,9 @@
 
 #include "base/error.h"
 
+#ifndef HWY_COMPILE_ONLY_STATIC
 #define HWY_COMPILE_ALL_ATTAINABLE
+#endif
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/select.cpp"  // NOLINT
 #include "hwy/foreach_target.h"
