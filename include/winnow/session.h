@@ -130,6 +130,16 @@ class Session {
   // nothing fed), resource_exhausted, bad_data when the model's logits are not numbers.
   Generation generate(const GenerateOptions& options = {});
 
+  // Writes the session to a file (docs/cache-files.md), with the rows that it holds. Throws invalid_argument where nothing
+  // was fed or a feed was cancelled, io; what was at `path` is then as it was.
+  void save(const std::string& path) const;
+  // A session that goes on from such a file, to the bit where weights are expanded alike. Policy, row types and chat
+  // template are the file's, all else is the options'. Its peak begins with what it holds. Throws not_found, io, bad_data (a
+  // damaged file), unsupported (another version, an unknown policy), invalid_argument (another model, a context with too
+  // little room), resource_exhausted.
+  static Session load(const Model& model, const std::string& path,
+                      const SessionOptions& options = {});
+
   // An independent session that goes on from here. Its peak begins with what it holds. Throws invalid_argument for a
   // session that a cancelled feed left behind, resource_exhausted.
   Session fork() const;

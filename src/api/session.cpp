@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "base/threads.h"
 #include "engine/session.h"
+#include "engine/session_file.h"
 
 namespace winnow {
 namespace {
@@ -33,13 +34,15 @@ void check_range(Number value, const char* name, Number low, Number high) {
 engine::SessionOptions engine_options(const SessionOptions& options) {
   check_range(options.n_ctx, "n_ctx", 0, 1 << 28);
   check_range(options.n_batch, "n_batch", 1, 1 << 20);
-  return {.key_type = cache::parse_row_type(options.key_type),
-          .value_type = cache::parse_row_type(options.value_type),
-          .n_ctx = options.n_ctx,
-          .allow_beyond_context = options.allow_beyond_context,
-          .evict = engine::parse_evict_when(options.evict),
-          .order = engine::parse_prefill_order(options.prefill),
-          .engine = {.n_threads = resolve_threads(options.n_threads), .n_batch = options.n_batch}};
+  return {
+      .key_type = cache::parse_row_type(options.key_type),
+      .value_type = cache::parse_row_type(options.value_type),
+      .n_ctx = options.n_ctx,
+      .allow_beyond_context = options.allow_beyond_context,
+      .evict = engine::parse_evict_when(options.evict),
+      .order = engine::parse_prefill_order(options.prefill),
+      .engine = {.n_threads = resolve_threads(options.n_threads), .n_batch = options.n_batch},
+      .chat = {.has_template = options.has_chat_template, .chat_template = options.chat_template}};
 }
 
 engine::GenerateOptions engine_options(const GenerateOptions& options) {
@@ -55,6 +58,13 @@ engine::GenerateOptions engine_options(const GenerateOptions& options) {
   };
   sampling.visit(check);
   return {.n_predict = options.n_predict, .ignore_eos = options.ignore_eos, .sampling = sampling};
+}
+
+// Address space that rows for the whole context reserve.
+size_t cache_bytes(const engine::Session& session) {
+  cache::CacheShape shape = session.shape();
+  shape.max_rows = session.n_ctx();
+  return shape.reserved_bytes();
 }
 
 StopReason public_reason(engine::StopReason reason) {
@@ -103,8 +113,8 @@ struct Session::Impl {
   engine::PromptText prompt_text(const Turn& turn) const {
     return {.document = turn.document,
             .question = turn.question,
-            .has_chat_template = options.has_chat_template,
-            .chat_template = options.chat_template,
+            .has_chat_template = session->chat().has_template,
+            .chat_template = session->chat().chat_template,
             .is_first = sequence().positions_fed == 0};
   }
 
@@ -172,6 +182,20 @@ Generation Session::generate(const GenerateOptions& options) {
           .seed = result.seed,
           .first_token_ms = result.first_token_ms,
           .decode_ms = result.decode_ms};
+}
+
+void Session::save(const std::string& path) const {
+  impl_->session->save(path);
+}
+
+Session Session::load(const Model& model, const std::string& path, const SessionOptions& options) {
+  auto session = std::make_unique<engine::Session>(
+      *model.impl_, engine::load_session(path, *model.impl_), engine_options(options));
+  engine::check_fits(session->plan_generation(0), cache_bytes(*session),
+                     resolve_threads(options.n_threads));
+  session->reserve(session->n_ctx());
+  return Session(std::make_unique<Impl>(
+      Impl{.model = model.impl_, .options = options, .session = std::move(session)}));
 }
 
 Session Session::fork() const {

@@ -12,7 +12,7 @@ namespace {
 
 void on_lost_file(int /*signal*/) {
   constexpr std::string_view kMessage =
-      "winnow: error: the model's file was cut off or cannot be read any more\n";
+      "winnow: error: the model's file or the cache's was cut off or cannot be read any more\n";
   [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
   ::_exit(exit_status(ErrorCode::kIo));
 }

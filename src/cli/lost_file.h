@@ -1,4 +1,4 @@
-// A model's file is mapped: where it is cut off meanwhile, or its disk fails, reading it is a signal and no error.
+// Files of models and caches are mapped: where one is cut off meanwhile, or its disk fails, reading it is a signal and no error.
 #pragma once
 
 namespace winnow::cli {

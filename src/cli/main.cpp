@@ -92,11 +92,15 @@ int run_main(int argc, char** argv) {
   app.fallthrough(false);
   CLI::App* const run =
       app.add_subcommand("run", "answer a question about a document, or continue a text");
+  CLI::App* const compress = app.add_subcommand(
+      "compress", "read a document and write its cache, for any number of questions");
   CLI::App* const bench = app.add_subcommand("bench", "measure how fast models are");
   CLI::App* const methods =
       app.add_subcommand("methods", "list the eviction methods and their options");
-  const std::vector<std::pair<CLI::App*, Verb>> verbs{
-      {run, add_run(*run)}, {bench, add_bench(*bench)}, {methods, add_methods(*methods)}};
+  const std::vector<std::pair<CLI::App*, Verb>> verbs{{run, add_run(*run)},
+                                                      {compress, add_compress(*compress)},
+                                                      {bench, add_bench(*bench)},
+                                                      {methods, add_methods(*methods)}};
   try {
     std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
     if (!args.empty() && args.front() == "bench") {  // elsewhere such a word may be a text

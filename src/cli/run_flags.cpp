@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "base/files.h"
 #include "base/threads.h"
 #include "cli/rope_flags.h"
 
@@ -30,7 +31,6 @@ std::string refuse_thread_count(const std::string& text) {
 
 void add_input_flags(CLI::App& app, RunFlags& flags) {
   app.add_option("-m,--model", flags.model, "the model, a GGUF file")->required();
-  app.add_option("-p,--prompt", flags.prompt, "the question, or the text to continue");
   app.add_option("-f,--file", flags.file, "the document, a text file; - reads standard input");
   app.add_option("--ids", flags.ids, "token ids instead of text: 1,2,3 or @FILE; no chat template");
   app.add_option("-c,--ctx-size", flags.session.n_ctx,
@@ -91,8 +91,6 @@ void add_cache_flags(CLI::App& app, RunFlags& flags) {
   app.add_option("--compression-ratio", flags.compression_ratio,
                  "the budget as the fraction of the document's rows to remove, 0 to below 1")
       ->check(refuse_empty);
-  app.add_option("--evict", flags.evict, "after-prompt, before-question or per-chunk")
-      ->capture_default_str();
   app.add_option("--prefill", flags.prefill, "auto, layer-major or chunk-major")
       ->capture_default_str();
   app.add_option("--cache-type-k", flags.key_type, "type of cached keys: f32, f16, bf16")
@@ -102,11 +100,16 @@ void add_cache_flags(CLI::App& app, RunFlags& flags) {
 }
 
 void add_output_flags(CLI::App& app, RunFlags& flags) {
+  app.add_flag("--force", flags.is_overwriting, "write the cache over a file that exists");
   app.add_flag("--dry-run", flags.is_dry_run, "print what the run would take, and stop");
   app.add_flag("--json", flags.is_json, "print one JSON object instead of the text (docs/cli.md)");
   app.add_option("--dump-kept", flags.dump_kept,
                  "write the kept positions of every layer and KV head as JSON")
       ->check(refuse_empty);
+  app.add_flag("-q,--quiet", flags.is_quiet, "no summary and no progress bar");
+}
+
+void add_logits_flags(CLI::App& app, RunFlags& flags) {
   CLI::Option* const dump_logits =
       app.add_option("--dump-logits", flags.dump_logits,
                      "write the logits tokens were chosen from as a .npy file [n, n_vocab]")
@@ -114,24 +117,58 @@ void add_output_flags(CLI::App& app, RunFlags& flags) {
   app.add_flag("--logits-all", flags.logits_all,
                "with --dump-logits: those of every prompt token as well")
       ->needs(dump_logits);
-  app.add_flag("-q,--quiet", flags.is_quiet, "no summary and no progress bar");
 }
 
 }  // namespace
 
+std::string RunFlags::ids_text() const {
+  return ids.starts_with('@') ? read_text_file(ids.substr(1)) : ids;
+}
+
 void add_run_flags(CLI::App& app, RunFlags& flags) {
+  app.add_option("-p,--prompt", flags.prompt, "the question, or the text to continue");
+  app.add_option("--cache", flags.cache,
+                 "go on from a cache file: policy, types and template are the file's")
+      ->check(refuse_empty);
+  app.add_option("--evict", flags.evict,
+                 "after-prompt, before-question or per-chunk; with --cache, as in the file")
+      ->capture_default_str();
+  app.add_option("--save-cache", flags.save_cache, "write the cache to a file in the end")
+      ->check(refuse_empty);
   add_input_flags(app, flags);
   add_rope_flags(app, flags.rope);
   add_cache_flags(app, flags);
   add_generation_flags(app, flags);
   add_output_flags(app, flags);
+  add_logits_flags(app, flags);
+}
+
+void add_compress_flags(CLI::App& app, RunFlags& flags) {
+  flags.evict = "before-question";
+  flags.generate.n_predict = 0;
+  app.add_option("-o,--output", flags.save_cache, "the cache file to write")
+      ->required()
+      ->check(refuse_empty);
+  app.add_option("--evict", flags.evict, "before-question: once all is read, or per-chunk")
+      ->capture_default_str();
+  add_input_flags(app, flags);
+  add_rope_flags(app, flags.rope);
+  add_cache_flags(app, flags);
+  add_output_flags(app, flags);
 }
 
 void note_given_flags(const CLI::App& app, RunFlags& flags) {
-  flags.has_prompt = app.count("--prompt") > 0;
-  flags.has_file = app.count("--file") > 0;
-  flags.has_ids = app.count("--ids") > 0;
-  flags.has_ratio = app.count("--compression-ratio") > 0;
+  const auto is_given = [&app](const char* name) {
+    const CLI::Option* const option = app.get_option_no_throw(name);
+    return option != nullptr && option->count() > 0;
+  };
+  flags.has_prompt = is_given("--prompt");
+  flags.has_file = is_given("--file");
+  flags.has_ids = is_given("--ids");
+  flags.has_ratio = is_given("--compression-ratio");
+  flags.has_evict = is_given("--evict");
+  flags.has_key_type = is_given("--cache-type-k");
+  flags.has_value_type = is_given("--cache-type-v");
 }
 
 }  // namespace winnow::cli

@@ -1,4 +1,4 @@
-// The flags of `winnow run` (docs/cli.md).
+// The flags of `winnow run` and `winnow compress` (docs/cli.md).
 #pragma once
 
 #include <string>
@@ -26,6 +26,9 @@ struct RunFlags {
   std::string key_type = "f16";
   std::string value_type = "f16";
   std::string chat_template;
+  std::string cache;       // the file to go on from
+  std::string save_cache;  // the file to write
+  bool is_overwriting = false;
   bool no_chat = false;
   std::string dump_kept;
   std::string dump_logits;
@@ -43,10 +46,17 @@ struct RunFlags {
   bool has_file = false;
   bool has_ids = false;
   bool has_ratio = false;
+  bool has_evict = false;
+  bool has_key_type = false;
+  bool has_value_type = false;
+
+  // --ids, @FILE read.
+  std::string ids_text() const;
 };
 
 // Adds the flags to the parser, which writes into `flags` when it parses.
 void add_run_flags(CLI::App& app, RunFlags& flags);
+void add_compress_flags(CLI::App& app, RunFlags& flags);
 
 // After parsing: fills the has_ members.
 void note_given_flags(const CLI::App& app, RunFlags& flags);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <filesystem>
 #include <string>
 
 #include "base/memory.h"
@@ -169,6 +170,7 @@ ordered_json result_json(const model::Model& model, const std::string& weights_o
   ordered_json report = {{"answer", result.answer},
                          {"stop", engine::stop_reason_name(result.stop)},
                          {"n_prompt", result.n_prompt},
+                         {"cached_tokens", result.n_cached},
                          {"n_document", result.n_document},
                          {"n_generated", result.n_generated},
                          {"policy", sequence.policy.spec()},
@@ -207,6 +209,22 @@ ordered_json result_json(const model::Model& model, const std::string& weights_o
   return report;
 }
 
+ordered_json compressed_json(const model::Model& model, const std::string& weights_option,
+                             const engine::Sequence& sequence, const engine::RunResult& result,
+                             const std::string& cache_path) {
+  std::error_code ignored;
+  const auto n_bytes = std::filesystem::file_size(cache_path, ignored);
+  ordered_json report = {
+      {"cache_file",
+       {{"path", cache_path}, {"bytes", ignored ? ordered_json(nullptr) : ordered_json(n_bytes)}}}};
+  report.update(result_json(model, weights_option, sequence, result));
+  for (const char* const of_answer :
+       {"answer", "stop", "cached_tokens", "n_generated", "seed", "ttft_ms", "decode_tok_s"}) {
+    report.erase(of_answer);
+  }
+  return report;
+}
+
 ordered_json kept_json(const engine::Sequence& sequence) {
   const cache::Cache& cache = sequence.cache;
   return {{"policy", sequence.policy.spec()},
@@ -234,28 +252,54 @@ std::string plan_text(const engine::Run& run) {
          (expansion.empty() ? "" : ", " + expansion);
 }
 
-std::string result_text(const model::Model& model, const engine::Sequence& sequence,
-                        const engine::RunResult& result) {
+namespace {
+
+// What is kept and what that takes, in two lines.
+std::string cache_text(const engine::Sequence& sequence, engine::EvictWhen evict) {
   const cache::Cache& cache = sequence.cache;
   const RowRange kept = kept_range(cache, Layers::kGlobal);
   const std::string rows = kept.low == kept.high
                                ? std::to_string(kept.low)
                                : std::to_string(kept.low) + " to " + std::to_string(kept.high);
-  const std::string expansion = expansion_text(model, result.weights);
   const double saving = cache.now_bytes() == 0 ? 1.0
                                                : static_cast<double>(full_cache_bytes(sequence)) /
                                                      static_cast<double>(cache.now_bytes());
   return sequence.policy.spec() + ": " + rows + " of " + std::to_string(sequence.positions_fed) +
          " rows per KV head kept, " + std::to_string(cache.rows_evicted()) + " rows evicted (" +
-         engine::evict_when_name(result.evict) + ")\n" + "KV cache " +
-         format_bytes(cache.now_bytes()) + " now, " + format_bytes(cache.peak_bytes()) +
-         " at the peak; the full cache is " + format_bytes(full_cache_bytes(sequence)) + " (" +
-         rounded_text(saving, 1) + "x)\n" + std::to_string(result.n_prompt) + " tokens read at " +
-         rounded_text(result.prefill_tok_s(), 0) + " tok/s, " + std::to_string(result.n_generated) +
-         " generated at " + rounded_text(result.decode_tok_s(), 1) + " tok/s; first token after " +
+         engine::evict_when_name(evict) + ")\n" + "KV cache " + format_bytes(cache.now_bytes()) +
+         " now, " + format_bytes(cache.peak_bytes()) + " at the peak; the full cache is " +
+         format_bytes(full_cache_bytes(sequence)) + " (" + rounded_text(saving, 1) + "x)\n";
+}
+
+// "120 tokens read at 80 tok/s", and how many need not be.
+std::string reading_text(const engine::RunResult& result) {
+  const std::string cached =
+      result.n_cached == 0 ? "" : std::to_string(result.n_cached) + " tokens cached, ";
+  return cached + std::to_string(result.n_prompt - result.n_cached) + " tokens read at " +
+         rounded_text(result.prefill_tok_s(), 0) + " tok/s";
+}
+
+std::string weights_text(const model::Model& model, const engine::WeightChoice& choice) {
+  const std::string expansion = expansion_text(model, choice);
+  return expansion.empty() ? "" : "\nweights: " + expansion;
+}
+
+}  // namespace
+
+std::string result_text(const model::Model& model, const engine::Sequence& sequence,
+                        const engine::RunResult& result) {
+  return cache_text(sequence, result.evict) + reading_text(result) + ", " +
+         std::to_string(result.n_generated) + " generated at " +
+         rounded_text(result.decode_tok_s(), 1) + " tok/s; first token after " +
          rounded_text(result.ttft_ms / 1000, 2) + " s; stopped by " +
          engine::stop_reason_name(result.stop) + "; seed " + std::to_string(result.seed) +
-         (expansion.empty() ? "" : "\nweights: " + expansion);
+         weights_text(model, result.weights);
+}
+
+std::string compressed_text(const model::Model& model, const engine::Sequence& sequence,
+                            const engine::RunResult& result) {
+  return cache_text(sequence, result.evict) + reading_text(result) +
+         weights_text(model, result.weights);
 }
 
 }  // namespace winnow::cli

@@ -13,6 +13,7 @@ namespace winnow::cli {
 using Verb = std::function<int()>;
 
 Verb add_run(CLI::App& app);
+Verb add_compress(CLI::App& app);
 Verb add_bench(CLI::App& app);
 Verb add_bench_policy(CLI::App& app);  // a verb of bench
 Verb add_methods(CLI::App& app);

@@ -151,6 +151,7 @@ void put_session(const SessionOptions& options, const Sequence& sequence, Sectio
   file.put_flag(sequence.evicted_during_prompt);
   file.put(sequence.evictions.count);
   file.put(sequence.evictions.ms);
+  file.put(sequence.evictions.nan_scores);
 }
 
 // A name that this winnow does not have is one of a newer one.
@@ -229,7 +230,8 @@ SavedSession load_session(const std::string& path, const model::Model& model) {
   EvictionStats evictions;
   evictions.count = reader.get<int64_t>();
   evictions.ms = reader.get<double>();
-  if (evictions.count < 0 || !(evictions.ms >= 0)) {
+  evictions.nan_scores = reader.get<int64_t>();
+  if (evictions.count < 0 || !(evictions.ms >= 0) || evictions.nan_scores < 0) {
     reader.fail("evictions have a negative number or time");
   }
   reader.expect_end();

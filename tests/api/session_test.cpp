@@ -169,6 +169,39 @@ TEST_F(PublicSession, OneDocumentAnswersManyQuestions) {
   EXPECT_EQ(session.generate(greedy(10)).text, answer);
 }
 
+TEST_F(PublicSession, ADocumentFromAFileAnswersAsTheSession) {
+  const SessionOptions options{.key_type = "f32", .chat_template = "vicuna"};
+  Session session = this->session("knorm:budget=30%", options);
+  session.feed_document(document(20));
+  const std::string path = test::temporary_path("document.cache");
+  session.save(path);
+  Session copy =
+      Session::load(model_, path, {.n_threads = 1});  // types and template are the file's
+  EXPECT_EQ(copy.policy(), "knorm:budget=30%");
+  EXPECT_EQ(copy.budget_rows(), session.budget_rows());
+  EXPECT_EQ(copy.statistics().bytes_now, session.statistics().bytes_now);
+  for (Session* const each : {&session, &copy}) {
+    each->feed_question("Why?");
+  }
+  const std::string answer = session.generate(greedy(10)).text;
+  EXPECT_EQ(copy.generate(greedy(10)).text, answer);
+  EXPECT_EQ(copy.kept_positions(1, 1), session.kept_positions(1, 1));
+  for (Session* const each : {&session, &copy}) {
+    each->feed_turn({.question = "And then?"});
+  }
+  EXPECT_EQ(copy.generate(greedy(10)).text, session.generate(greedy(10)).text);
+}
+
+TEST_F(PublicSession, RefusesFilesThatAreNone) {
+  const std::string path = test::temporary_path("no.cache");
+  expect_refused(ErrorCode::kInvalidArgument, {"no prompt was read"},
+                 [&] { session("full").save(path); });
+  expect_refused(ErrorCode::kNotFound, {path}, [&] { Session::load(model_, path); });
+  std::ofstream(path) << "nothing like one";
+  expect_refused(ErrorCode::kBadData, {"is not a cache file"},
+                 [&] { Session::load(model_, path); });
+}
+
 TEST_F(PublicSession, AForkMayHaveAnotherPolicy) {
   Session full = session("full");
   Session streaming = session("streaming:budget=40");

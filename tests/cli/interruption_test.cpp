@@ -84,7 +84,8 @@ TEST(LostModel, EndsTheProgramWithAMessage) {
   const Outcome outcome = program.wait();
   EXPECT_EQ(outcome.signal, 0);
   EXPECT_EQ(outcome.status, kIo);
-  EXPECT_NE(outcome.err.find("winnow: error: the model's file was cut off"), std::string::npos)
+  EXPECT_NE(outcome.err.find("winnow: error: the model's file or the cache's was cut off"),
+            std::string::npos)
       << outcome.err;
 }
 

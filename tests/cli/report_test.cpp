@@ -58,6 +58,7 @@ TEST(Report, HasTheDocumentedKeysAndTypes) {
   EXPECT_EQ(keys_of(report), (std::set<std::string>{"answer",
                                                     "stop",
                                                     "n_prompt",
+                                                    "cached_tokens",
                                                     "n_document",
                                                     "n_generated",
                                                     "policy",

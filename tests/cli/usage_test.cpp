@@ -19,12 +19,13 @@ TEST(Usage, NeedsAVerb) {
 }
 
 TEST(Usage, SuggestsTheNearestVerb) {
-  expect_usage_error({"rnu", "-m", "x"}, {"'rnu'", "did you mean 'run'", "run, bench, methods"});
+  expect_usage_error({"rnu", "-m", "x"},
+                     {"'rnu'", "did you mean 'run'", "run, compress, bench, methods"});
 }
 
 TEST(Usage, ListsTheVerbsWhereNoneIsNear) {
   expect_usage_error({"transmogrify"},
-                     {"unknown verb 'transmogrify' (allowed: run, bench, methods)"});
+                     {"unknown verb 'transmogrify' (allowed: run, compress, bench, methods)"});
 }
 
 TEST(Usage, SuggestsTheNearestOption) {

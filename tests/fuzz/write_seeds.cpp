@@ -1,4 +1,5 @@
-// Writes what the fuzz targets begin with: write_seeds FOLDER fills FOLDER/gguf, FOLDER/spec and FOLDER/text.
+// Writes what the fuzz targets begin with: write_seeds FOLDER fills FOLDER/cache, FOLDER/gguf, FOLDER/spec and
+// FOLDER/text.
 
 #include <cstdio>
 #include <filesystem>
@@ -6,6 +7,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "engine/session.h"
 #include "policy/methods.h"
 #include "policy/policy.h"
 #include "support/tiny_model.h"
@@ -55,6 +57,24 @@ std::vector<std::string> specs() {
 const std::vector<std::string> kTexts{"1,2,3", "0 49151\n7\t", "naïve \xe4\xb8\xad\xf0\x9f\x8c\x8d",
                                       "two  words\xc2\xa0here"};
 
+// Of the smallest model, which cache_fuzz loads them with.
+std::vector<std::string> caches() {
+  const model::Model model(test::write_tiny_model(test::smallest_model("llama", GGML_TYPE_Q4_0)),
+                           {});
+  std::vector<std::string> files;
+  for (const char* policy :
+       {"full", "knorm:budget=10,n_sink=1,n_recent=2", "keydiff+adakv:budget=60%"}) {
+    engine::Session session(model, policy::Policy::parse(policy),
+                            {.order = {}, .engine = {.n_threads = 1, .n_batch = 16}});
+    session.read({.document = std::vector<model::Token>(20, 3), .question = {4, 5}}, {});
+    session.generate({.n_predict = 3, .ignore_eos = true, .sampling = {}}, {});
+    const std::string path = test::temporary_path("seed.cache");
+    session.save(path);
+    files.push_back(read_text_file(path));
+  }
+  return files;
+}
+
 void write(const std::filesystem::path& folder, const std::vector<std::string>& contents) {
   std::filesystem::create_directories(folder);
   for (size_t i = 0; i < contents.size(); ++i) {
@@ -75,6 +95,7 @@ int main(int argc, char** argv) {
   for (const winnow::test::TinyModelOptions& options : winnow::models()) {
     files.push_back(winnow::read_text_file(winnow::test::write_tiny_model(options)));
   }
+  winnow::write(folder / "cache", winnow::caches());
   winnow::write(folder / "gguf", files);
   winnow::write(folder / "spec", winnow::specs());
   winnow::write(folder / "text", winnow::kTexts);

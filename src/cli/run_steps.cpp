@@ -1,0 +1,180 @@
+#include "cli/run_steps.h"
+
+#include <atomic>
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+#include <vector>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/npy.h"
+#include "base/text.h"
+#include "base/threads.h"
+#include "cli/lost_file.h"
+#include "cli/output.h"
+#include "cli/progress.h"
+#include "cli/run_report.h"
+
+namespace winnow::cli {
+namespace {
+
+// The --weights that choose by themselves.
+constexpr const char* kAutoWeights = "auto";
+
+std::atomic<bool> is_interrupted{false};
+
+// The first Ctrl-C asks for an orderly stop; a second one ends the program as usual.
+void on_interrupt(int /*signal*/) {
+  is_interrupted = true;
+  std::signal(SIGINT, SIG_DFL);
+}
+
+bool is_same_file(const std::string& a, const std::string& b) {
+  std::error_code ignored;
+  return std::filesystem::weakly_canonical(a, ignored) ==
+         std::filesystem::weakly_canonical(b, ignored);
+}
+
+void warn_about_values(const cache::Cache& cache) {
+  const cache::Cache::AppendCounts counts = cache.append_counts();
+  if (counts.saturated > 0) {
+    log_warning(std::to_string(counts.saturated) + " cached elements were beyond the range of " +
+                cache::row_type_name(cache.shape().key_type) + "/" +
+                cache::row_type_name(cache.shape().value_type) +
+                " and were stored as its largest value; --cache-type-k and --cache-type-v bf16 "
+                "have the range");
+  }
+  if (counts.nonfinite_keys + counts.nonfinite_values > 0) {
+    log_warning(std::to_string(counts.nonfinite_keys + counts.nonfinite_values) +
+                " cached elements are infinite or not a number");
+  }
+}
+
+}  // namespace
+
+engine::RunOptions run_options(const RunFlags& flags) {
+  engine::RunOptions options{.session = flags.session, .generate = flags.generate};
+  options.session.engine.n_threads = resolve_threads(flags.n_threads);
+  options.session.key_type = cache::parse_row_type(flags.key_type);
+  options.session.value_type = cache::parse_row_type(flags.value_type);
+  options.session.evict = engine::parse_evict_when(flags.evict);
+  options.session.order = engine::parse_prefill_order(flags.prefill);
+  // Token ids come without a template, and go on without one.
+  options.session.chat = {.has_template = !flags.no_chat && !flags.has_ids,
+                          .chat_template = flags.chat_template};
+  options.keep_logits = !flags.dump_logits.empty();
+  options.keep_all_logits = options.keep_logits && flags.logits_all;
+  options.chooses_weights = flags.weights == kAutoWeights;
+  return options;
+}
+
+std::string budget_text(const RunFlags& flags) {
+  if (!flags.has_ratio) {
+    return flags.budget;
+  }
+  if (!flags.budget.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--budget and --compression-ratio say the same; give one");
+  }
+  if (!(flags.compression_ratio >= 0 && flags.compression_ratio < 1)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--compression-ratio is the fraction removed, from 0 to below 1; given: " +
+                    std::to_string(flags.compression_ratio));
+  }
+  // The field's toolkit counts what is removed. Rounded, since 1 - 0.9 is 0.09999999999999998 in binary.
+  const double percent = std::round((1 - flags.compression_ratio) * 1e11) / 1e9;
+  if (percent == 0) {
+    throw Error(ErrorCode::kInvalidArgument, "--compression-ratio " +
+                                                 number_text(flags.compression_ratio) +
+                                                 " leaves less than a billionth of the document");
+  }
+  std::string budget =
+      policy::Budget{.unit = policy::Budget::Unit::kPercent, .amount = percent}.to_string();
+  log_info("--compression-ratio " + number_text(flags.compression_ratio) + " is --budget " +
+           budget);
+  return budget;
+}
+
+void check_outputs(const RunFlags& flags) {
+  struct Output {
+    const char* flag;
+    const std::string& path;
+  };
+  const Output outputs[] = {{"--dump-kept", flags.dump_kept},
+                            {"--dump-logits", flags.dump_logits},
+                            {"the cache file", flags.save_cache}};
+  for (const Output& output : outputs) {
+    for (const Output* other = outputs; other != &output; ++other) {
+      if (!output.path.empty() && !other->path.empty() && is_same_file(other->path, output.path)) {
+        throw Error(ErrorCode::kInvalidArgument, std::string(other->flag) + " and " + output.flag +
+                                                     " name the same file, '" + other->path + "'");
+      }
+    }
+  }
+  std::error_code ignored;
+  if (!flags.is_overwriting && std::filesystem::is_regular_file(flags.save_cache, ignored)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "'" + flags.save_cache + "' exists; --force writes over it");
+  }
+  for (const Output& output : outputs) {
+    if (!output.path.empty()) {
+      check_writable(output.path);
+    }
+  }
+}
+
+model::Model load_model(const RunFlags& flags, const engine::RunOptions& options) {
+  report_lost_file();
+  return {
+      flags.model,
+      {.weights = options.chooses_weights ? model::WeightOption{}
+                                          : model::parse_weight_option(flags.weights, kAutoWeights),
+       .n_threads = options.session.engine.n_threads,
+       .rope = flags.rope}};
+}
+
+engine::RunResult carry_out(engine::Run& run, const RunFlags& flags) {
+  std::signal(SIGINT, on_interrupt);
+  ProgressBar bar("reading the prompt", !flags.is_quiet);
+  const engine::RunCallbacks callbacks{
+      .progress = [&bar](double fraction) { bar.update(fraction); },
+      .on_text =
+          [&](const std::string& text) {
+            bar.clear();
+            if (!flags.is_json) {
+              write_output(text);
+            }
+          },
+      .cancel = &is_interrupted};
+  engine::RunResult result = run.run(callbacks);
+  bar.clear();
+  return result;
+}
+
+void finish(const engine::Run& run, const RunFlags& flags, const engine::RunResult& result) {
+  const engine::Sequence& sequence = *run.session().sequence();
+  warn_about_values(sequence.cache);
+  if (!flags.dump_kept.empty()) {
+    write_file_atomically(flags.dump_kept, kept_json(sequence).dump() + "\n");
+  }
+  if (!flags.dump_logits.empty()) {
+    write_npy(flags.dump_logits, result.logits, static_cast<size_t>(run.model().hyper().n_vocab));
+  }
+  if (!flags.save_cache.empty()) {
+    run.session().save(flags.save_cache);
+    std::error_code ignored;
+    const auto n_bytes = std::filesystem::file_size(flags.save_cache, ignored);
+    if (!ignored) {  // a pipe has none
+      log_info("cache written to '" + flags.save_cache + "', " + format_bytes(n_bytes));
+    }
+  }
+}
+
+int status_of(const engine::RunResult& result) {
+  return result.stop == engine::StopReason::kCancelled ? exit_status(ErrorCode::kCancelled) : 0;
+}
+
+}  // namespace winnow::cli

@@ -1,0 +1,97 @@
+#include "cli/saved_cache.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "cli/policy_flags.h"
+#include "cli/run_prompt.h"
+#include "cli/run_steps.h"
+#include "policy/spec.h"
+
+namespace winnow::cli {
+namespace {
+
+void check_same(const std::string& flag, const std::string& given, const std::string& saved) {
+  if (given != saved) {
+    throw Error(ErrorCode::kInvalidArgument, flag + " is " + given +
+                                                 ", but the cache was made with " + saved +
+                                                 "; with --cache it need not be given");
+  }
+}
+
+bool has_budget(const std::string& spec) {
+  return std::ranges::any_of(
+      policy::parse_spec(spec).options,
+      [](const policy::GivenOption& option) { return option.name == "budget"; });
+}
+
+void check_policy(const RunFlags& flags, const policy::Policy& saved) {
+  const std::string budget = budget_text(flags);
+  const std::string saved_budget = saved.options().budget.to_string();
+  if (!budget.empty()) {
+    check_same("the budget", policy::parse_budget(budget).to_string(), saved_budget);
+  }
+  if (flags.policy.empty()) {
+    return;
+  }
+  // A method without a budget is meant with the one there is.
+  const bool takes_saved_budget = budget.empty() && !saved.is_unlimited() &&
+                                  !has_budget(flags.policy) &&
+                                  policy::parse_spec(flags.policy).method != "full";
+  const policy::Policy given =
+      make_policy(flags.policy, takes_saved_budget ? saved_budget : budget);
+  check_same("the policy", given.spec(), saved.spec());
+}
+
+std::string template_text(const engine::ChatFormat& chat) {
+  if (!chat.has_template) {
+    return "none (--no-chat)";
+  }
+  return chat.chat_template.empty() ? "the model's own" : "'" + chat.chat_template + "'";
+}
+
+void check_chat(const RunFlags& flags, const engine::ChatFormat& saved) {
+  if (flags.no_chat || flags.has_ids || !flags.chat_template.empty()) {
+    check_same("the chat template",
+               template_text({.has_template = !flags.no_chat && !flags.has_ids,
+                              .chat_template = flags.chat_template}),
+               template_text(saved));
+  }
+}
+
+}  // namespace
+
+engine::SavedSession load_cache(const RunFlags& flags, const model::Model& model) {
+  engine::SavedSession saved = engine::load_session(flags.cache, model);
+  check_policy(flags, saved.policy);
+  const cache::CacheShape& shape = saved.rows.shape();
+  if (flags.has_key_type) {
+    check_same("--cache-type-k", flags.key_type, cache::row_type_name(shape.key_type));
+  }
+  if (flags.has_value_type) {
+    check_same("--cache-type-v", flags.value_type, cache::row_type_name(shape.value_type));
+  }
+  check_chat(flags, saved.chat);
+  return saved;
+}
+
+engine::NextPrompt next_prompt(const RunFlags& flags, const model::Model& model,
+                               const engine::SavedSession& saved) {
+  if (flags.has_file || flags.has_ids) {
+    return {.tokens = read_prompt(flags, model, saved.chat), .is_whole = true};
+  }
+  if (!flags.has_prompt) {
+    return {};
+  }
+  const engine::PromptText text{.document = {},
+                                .question = flags.prompt,
+                                .has_chat_template = saved.chat.has_template,
+                                .chat_template = saved.chat.chat_template,
+                                .is_first = false};
+  return {.tokens = saved.transcript.is_turn_open() ? engine::tokenize_question(model, text)
+                                                    : engine::tokenize_prompt(model, text)};
+}
+
+}  // namespace winnow::cli
