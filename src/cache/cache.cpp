@@ -12,13 +12,14 @@ size_t n_reserved(const CacheShape& shape) {
   return static_cast<size_t>(shape.max_rows) + Cache::kMaxEvictedSlots;
 }
 
-// The size of the four arrays of a head with so many slots, each starting on a page of its own so that it can be given
+// The size of the arrays of a head with so many slots, each starting on a page of its own so that it can be given
 // back alone.
 size_t paged_bytes(const CacheShape& shape, size_t n_slots) {
   return round_up_to_page(n_slots * shape.key_bytes()) +
          round_up_to_page(n_slots * shape.value_bytes()) +
          round_up_to_page(n_slots * sizeof(int32_t)) +
-         round_up_to_page(n_slots * shape.score_bytes());
+         round_up_to_page(n_slots * shape.score_bytes()) +
+         round_up_to_page(n_slots * shape.mass_bytes());
 }
 
 }  // namespace
@@ -57,8 +58,12 @@ size_t CacheShape::score_bytes() const {
   return stores_scores ? sizeof(float) : 0;
 }
 
+size_t CacheShape::mass_bytes() const {
+  return stores_mass ? sizeof(int64_t) : 0;
+}
+
 size_t CacheShape::row_bytes() const {
-  return key_bytes() + value_bytes() + sizeof(int32_t) + score_bytes();
+  return key_bytes() + value_bytes() + sizeof(int32_t) + score_bytes() + mass_bytes();
 }
 
 size_t CacheShape::reserved_bytes() const {
@@ -74,6 +79,7 @@ Cache::Cache(const CacheShape& shape)
   first_.values = round_up_to_page(n_slots * shape.key_bytes());
   first_.positions = first_.values + round_up_to_page(n_slots * shape.value_bytes());
   first_.scores = first_.positions + round_up_to_page(n_slots * sizeof(int32_t));
+  first_.mass = first_.scores + round_up_to_page(n_slots * shape.score_bytes());
   first_.end = paged_bytes(shape, n_slots);
 }
 
@@ -95,6 +101,7 @@ Cache::Ranges Cache::ranges(int layer, int kv_head) const {
           .values = start + first_.values,
           .positions = start + first_.positions,
           .scores = start + first_.scores,
+          .mass = start + first_.mass,
           .end = start + first_.end};
 }
 
@@ -102,18 +109,20 @@ HeadRows Cache::rows(int layer, int kv_head) const {
   const Ranges range = ranges(layer, kv_head);
   const Head& state = head(layer, kv_head);
   const std::byte* const data = storage_.data();
-  return {.keys = data + range.keys,
-          .values = data + range.values,
-          .positions = reinterpret_cast<const int32_t*>(data + range.positions),
-          .scores =
-              shape_.stores_scores ? reinterpret_cast<const float*>(data + range.scores) : nullptr,
-          .hidden = state.hidden.empty() ? nullptr : state.hidden.data(),
-          .n = state.n_slots,
-          .n_hidden = state.n_hidden,
-          .head_dim = shape_.head_dim,
-          .key_type = shape_.key_type,
-          .value_type = shape_.value_type,
-          .has_nonfinite_values = state.counts.nonfinite_values > 0};
+  return {
+      .keys = data + range.keys,
+      .values = data + range.values,
+      .positions = reinterpret_cast<const int32_t*>(data + range.positions),
+      .scores =
+          shape_.stores_scores ? reinterpret_cast<const float*>(data + range.scores) : nullptr,
+      .mass = shape_.stores_mass ? reinterpret_cast<const int64_t*>(data + range.mass) : nullptr,
+      .hidden = state.hidden.empty() ? nullptr : state.hidden.data(),
+      .n = state.n_slots,
+      .n_hidden = state.n_hidden,
+      .head_dim = shape_.head_dim,
+      .key_type = shape_.key_type,
+      .value_type = shape_.value_type,
+      .has_nonfinite_values = state.counts.nonfinite_values > 0};
 }
 
 std::vector<int32_t> Cache::positions(int layer, int kv_head) const {
@@ -128,14 +137,23 @@ std::vector<int32_t> Cache::positions(int layer, int kv_head) const {
   return held;
 }
 
-int Cache::longest() const {
+template <class Count>
+int Cache::most(const Count& count) const {
   int n = 0;
   for (int layer = 0; layer < shape_.n_layers; ++layer) {
     for (int kv_head = 0; shape_.swa_window(layer) == 0 && kv_head < shape_.n_kv_heads; ++kv_head) {
-      n = std::max(n, n_cached(layer, kv_head));
+      n = std::max(n, count(head(layer, kv_head)));
     }
   }
   return n;
+}
+
+int Cache::longest() const {
+  return most([](const Head& state) { return state.n_cached(); });
+}
+
+int Cache::longest_slots() const {
+  return most([](const Head& state) { return state.n_slots; });
 }
 
 Cache::Target Cache::reserve(int layer, int kv_head, int n_rows) {
@@ -144,11 +162,23 @@ Cache::Target Cache::reserve(int layer, int kv_head, int n_rows) {
   WINNOW_CHECK(n_rows >= 0 && state.n_cached() + n_rows <= shape_.max_rows);
   std::byte* const data = storage_.data();
   const auto next = static_cast<size_t>(state.n_slots);
+  int64_t* mass_of_new = nullptr;
+  if (int64_t* const all = mass(layer, kv_head); all != nullptr) {
+    mass_of_new = all + next;
+    std::fill_n(mass_of_new, n_rows, 0);
+  }
   return {.keys = data + range.keys + next * shape_.key_bytes(),
           .values = data + range.values + next * shape_.value_bytes(),
           .positions = reinterpret_cast<int32_t*>(data + range.positions) + next,
-          .scores = shape_.stores_scores ? reinterpret_cast<float*>(data + range.scores) + next
-                                         : nullptr};
+          .scores =
+              shape_.stores_scores ? reinterpret_cast<float*>(data + range.scores) + next : nullptr,
+          .mass = mass_of_new};
+}
+
+int64_t* Cache::mass(int layer, int kv_head) {
+  return shape_.stores_mass
+             ? reinterpret_cast<int64_t*>(storage_.data() + ranges(layer, kv_head).mass)
+             : nullptr;
 }
 
 void Cache::commit(int layer, int kv_head, int n_rows, const AppendCounts& counts) {

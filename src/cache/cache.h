@@ -21,6 +21,7 @@ struct CacheShape {
   RowType value_type = RowType::kF16;
   int max_rows = 0;            // rows a head may ever hold at once
   bool stores_scores = false;  // keep a static score beside each row
+  bool stores_mass = false;    // and the softmax weight that it has received
   // [n_layers]: how many positions a query of the layer sees, its own included; 0: all. Empty: all layers see all.
   std::vector<int> swa_windows = {};
 
@@ -31,11 +32,12 @@ struct CacheShape {
   static int window_slack(int swa_window);
   // Bytes of the rows of so many positions when none is evicted, and windowed layers hold what is seen.
   size_t full_bytes(int n_positions) const;
-  // Bytes of one row: key, value, position and (where stored) score.
+  // Bytes of one row: key, value, position and (where stored) score and mass.
   size_t row_bytes() const;
   size_t key_bytes() const;  // of one row's key, and so on
   size_t value_bytes() const;
   size_t score_bytes() const;  // 0 where none is stored
+  size_t mass_bytes() const;   // the same
   // Address space that a cache of this shape reserves.
   size_t reserved_bytes() const;
 };
@@ -52,6 +54,7 @@ class Cache {
   std::vector<int32_t> positions(int layer, int kv_head) const;
   // Rows of the longest head of the layers without a window: the ones that policies cut.
   int longest() const;
+  int longest_slots() const;  // the same with slots for rows
 
   // Where the append kernel writes. Heads are independent: different threads may write different heads.
   struct Target {
@@ -59,6 +62,7 @@ class Cache {
     std::byte* values;
     int32_t* positions;
     float* scores;  // null when the cache keeps none
+    int64_t* mass;  // the same; zeros
   };
   // The place of the next `n_rows` rows; there must be room (the engine checks before a step).
   Target reserve(int layer, int kv_head, int n_rows);
@@ -69,6 +73,8 @@ class Cache {
   };
   // Makes `n_rows` rows written at the target part of the head.
   void commit(int layer, int kv_head, int n_rows, const AppendCounts& counts);
+  // What the rows have received [n slots], for attention to add to. Null when the cache keeps none.
+  int64_t* mass(int layer, int kv_head);
 
   // Evicts all rows but those at `slots` (ascending, unique), and gives their memory back. Moving a head's rows for
   // every one that decoding evicts would cost more than attending to them, so a few evicted rows stay in their slots,
@@ -76,12 +82,13 @@ class Cache {
   // count as committed.
   void keep(int layer, int kv_head, std::span<const int> slots);
   static constexpr int kMaxEvictedSlots = 32;
+  static constexpr int most_slots(int max_rows) { return max_rows + kMaxEvictedSlots; }
   // In a layer with a window: gives the rows back that no query after `last_pos` sees, once there are window_slack() of
   // them. They do not count as evicted.
   void drop_unseen(int layer, int last_pos);
   // Fills the empty head with the rows at `slots` (ascending, unique) of the same head of `source`, a cache of the same
   // row types, and goes on from what has happened to that head; rows left out count as evicted. Where this cache
-  // stores scores, those of all the source's rows are in `scores` [n_slots].
+  // stores scores, those of all the source's rows are in `scores` [n_slots]; where it stores mass, so does the source.
   void copy_kept(const Cache& source, int layer, int kv_head, std::span<const int> slots,
                  const float* scores);
 
@@ -145,9 +152,12 @@ class Cache {
     int n_cached() const { return n_slots - n_evicted_slots; }
   };
   struct Ranges {  // byte offsets of a head's arrays in the storage
-    size_t keys = 0, values = 0, positions = 0, scores = 0, end = 0;
+    size_t keys = 0, values = 0, positions = 0, scores = 0, mass = 0, end = 0;
   };
 
+  // The most of the heads of layers without a window.
+  template <class Count>
+  int most(const Count& count) const;
   Head& head(int layer, int kv_head);
   const Head& head(int layer, int kv_head) const;
   Ranges ranges(int layer, int kv_head) const;

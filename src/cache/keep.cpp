@@ -121,6 +121,10 @@ void Cache::copy_kept(const Cache& source, int layer, int kv_head, std::span<con
   if (to.scores != nullptr) {
     move_elements(scores, slots, to.scores);
   }
+  if (to.mass != nullptr) {
+    WINNOW_CHECK(from.mass != nullptr);
+    move_elements(from.mass, slots, to.mass);
+  }
   state.n_evicted = original.n_evicted;
   state.trim = original.trim;
   record_evicted(state, original.n_cached(), from, slots);
@@ -171,6 +175,9 @@ void Cache::compact(int layer, int kv_head, std::span<const int> slots) {
     auto* const scores = reinterpret_cast<float*>(data + range.scores);
     move_elements(scores, slots, scores);
   }
+  if (int64_t* const received = mass(layer, kv_head); received != nullptr) {
+    move_elements(received, slots, received);
+  }
   if (gives_back) {
     const auto give_back = [&](size_t begin, size_t row_bytes) {
       storage_.give_back(
@@ -181,6 +188,7 @@ void Cache::compact(int layer, int kv_head, std::span<const int> slots) {
     give_back(range.values, shape_.value_bytes());
     give_back(range.positions, sizeof(int32_t));
     give_back(range.scores, shape_.score_bytes());
+    give_back(range.mass, shape_.mass_bytes());
   }
   if (!state.hidden.empty()) {
     move_elements(state.hidden.data(), slots, state.hidden.data());

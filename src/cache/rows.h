@@ -27,6 +27,7 @@ struct HeadRows {
   const std::byte* values;   // [n, head_dim] of value_type
   const int32_t* positions;  // [n], ascending
   const float* scores;    // [n] static scores written at append, or null when the policy needs none
+  const int64_t* mass;    // [n] column mass in units of 1 / kernels::kMassScale, or null
   const uint8_t* hidden;  // [n] Visibility, or null when all are visible
   int n;                  // slots
   int n_hidden;           // how many of them are not visible

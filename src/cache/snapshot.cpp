@@ -32,7 +32,10 @@ constexpr Column kColumns[] = {
      [](const Cache::Target& target) -> void* { return target.positions; }},
     {"scores", [](const CacheShape& shape) { return shape.score_bytes(); },
      [](const HeadRows& rows) -> const void* { return rows.scores; },
-     [](const Cache::Target& target) -> void* { return target.scores; }}};
+     [](const Cache::Target& target) -> void* { return target.scores; }},
+    {"mass", [](const CacheShape& shape) { return shape.mass_bytes(); },
+     [](const HeadRows& rows) -> const void* { return rows.mass; },
+     [](const Cache::Target& target) -> void* { return target.mass; }}};
 constexpr size_t kPositions = 2;  // in kColumns
 
 // Calls visit(first slot, number of slots) for each run of slots whose rows are held.
@@ -125,6 +128,7 @@ SavedCache::SavedCache(SectionFile& file, int n_positions) {
   reader.expect_end();
 
   shape_.stores_scores = file.has("scores");
+  shape_.stores_mass = file.has("mass");
   const size_t n_rows = heads_.back().first_row + static_cast<size_t>(heads_.back().n_rows);
   for (const Column& column : kColumns) {
     const size_t row_bytes = column.row_bytes(shape_);

@@ -35,8 +35,10 @@ ordered_json methods_json() {
   ordered_json methods = ordered_json::array();
   for (const policy::Method& method : policy::kMethods) {
     methods.push_back({{"name", method.name},
-                       {"signal", method.signal},
+                       {"class", method.kind},
+                       {"needs", policy::describe_needs(method)},
                        {"path_independent", method.is_path_independent},
+                       {"cost", method.cost},
                        {"help", method.help},
                        {"options", options_json(policy::describe_options(method))}});
   }

@@ -96,7 +96,8 @@ void Benchmark::check_fits(const BenchmarkTest& test) {
                              : std::max(options_.depth, 1),
        .n_decoded = n_decoded,
        .order = order_,
-       .has_all_logits = false});
+       .has_all_logits = false,
+       .n_mass_rows = shape().stores_mass ? cache::Cache::most_slots(plan.max_rows) : 0});
   engine::check_fits(plan, shape().reserved_bytes() * n_caches, options_.engine.n_threads);
 }
 

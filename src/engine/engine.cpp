@@ -36,6 +36,13 @@ bool is_due(const Sequence& sequence) {
   return policy::is_due(policy, policy::rows_per_head(policy, rows_held(sequence.cache)));
 }
 
+kernels::AttendShape attend_shape(const model::Model& model) {
+  return {.n_heads = model.hyper().n_heads,
+          .n_kv_heads = model.hyper().n_kv_heads,
+          .head_dim = model.hyper().head_dim,
+          .scale = model::attention_scale(model.family(), model.hyper())};
+}
+
 void set_input(ggml_tensor* tensor, const void* data) {
   ggml_backend_tensor_set(tensor, data, 0, ggml_nbytes(tensor));
 }
@@ -46,12 +53,8 @@ Engine::Engine(const model::Model& model, const EngineOptions& options)
     : model_(model),
       options_(options),
       backend_(options.n_threads),
-      evictor_(options.n_threads),
-      step_({.n_heads = model.hyper().n_heads,
-             .n_kv_heads = model.hyper().n_kv_heads,
-             .head_dim = model.hyper().head_dim,
-             .scale = model::attention_scale(model.family(), model.hyper())},
-            options.n_threads),
+      evictor_(attend_shape(model), options.n_threads),
+      step_(attend_shape(model), options.n_threads),
       graphs_(model, options.n_ctx > 0 ? options.n_ctx : model.hyper().n_ctx_scaled, step_,
               backend_) {
   if (options.n_batch < 1) {
@@ -77,6 +80,9 @@ std::vector<std::vector<float>> Engine::feed(std::span<const Feed> feeds,
   for (const Feed& feed : feeds) {
     check_order(options.order, options.eviction, feed.sequence->policy);
   }
+  for (const Feed& feed : feeds) {
+    watch(*feed.sequence);
+  }
   PromptFeed prompt(feeds, options, options_.n_batch);
   for (const Feed& feed : feeds) {
     feed.sequence->is_usable = false;  // until all layers agree again
@@ -94,6 +100,13 @@ std::vector<std::vector<float>> Engine::feed(std::span<const Feed> feeds,
     feeds[i].sequence->is_usable = true;
   }
   return logits;
+}
+
+// Has the sequence keep the queries that its policy needs.
+void Engine::watch(Sequence& sequence) const {
+  if (sequence.queries.shape().n_queries < sequence.policy.needs().n_queries) {
+    sequence.queries = query_window(model_.hyper(), sequence.policy);
+  }
 }
 
 void Engine::feed_chunk_major(PromptFeed& prompt) {
@@ -250,6 +263,7 @@ void Engine::step(std::span<const StepInput> inputs, std::vector<float>& logits)
   bool has_prompt = false;
   for (const StepInput& input : inputs) {
     Sequence& sequence = *input.sequence;
+    watch(sequence);
     chunk.add(sequence, input.tokens, sequence.positions_fed, input.is_prompt);
     has_prompt |= input.is_prompt;
     sequence.evicted_during_prompt |= input.is_prompt && sequence.cache.has_gaps();
@@ -335,7 +349,7 @@ Engine::Footprint Engine::footprint(const Workload& work) {
   return {.graph_bytes =
               std::max({layers, output, work.n_decoded > 0 ? graphs_.measure(decode) : size_t{0}}),
           .scratch_bytes = step_.measure_scratch(work.n_held + work.n_prompt + work.n_decoded,
-                                                 work.n_decoded > 0),
+                                                 work.n_decoded > 0, work.n_mass_rows),
           .residual_bytes =
               is_layer_major
                   ? n_residual_rows * static_cast<size_t>(model_.hyper().n_embd) * sizeof(float)

@@ -61,7 +61,7 @@ class Engine {
 
   // engine::fork on the engine's threads.
   Sequence fork(const Sequence& sequence, ForkOptions options) {
-    return engine::fork(sequence, std::move(options), evictor_.parallel());
+    return engine::fork(sequence, std::move(options), evictor_);
   }
 
   // One prompt and what is generated after it.
@@ -71,6 +71,7 @@ class Engine {
     int n_decoded;  // generated tokens that are fed
     PrefillOrder order;
     bool has_all_logits;  // of every prompt token
+    int n_mass_rows;      // the most rows of a head where the policy wants column mass, else 0
   };
   // What that will take: the graphs' buffer, attention scratch, and the residual stream.
   struct Footprint {
@@ -86,6 +87,7 @@ class Engine {
   int n_graphs_built() const { return graphs_.n_built(); }  // a shape in use is built once
 
  private:
+  void watch(Sequence& sequence) const;
   void feed_chunk_major(PromptFeed& prompt);
   void feed_layer_major(PromptFeed& prompt);
   void run_layers(const Chunk& chunk, int first_layer, int n_layers, float* residual);

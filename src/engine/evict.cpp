@@ -6,13 +6,23 @@
 
 namespace winnow::engine {
 
-void view_layers(const cache::CacheShape& shape, int first_layer,
-                 std::span<const cache::HeadRows> rows, std::vector<policy::LayerView>& views) {
-  const auto n_kv_heads = static_cast<size_t>(shape.n_kv_heads);
+void Evictor::view_layers(const Sequence& sequence, int first_layer,
+                          std::span<const cache::HeadRows> rows,
+                          std::vector<policy::LayerView>& views) const {
+  const auto n_kv_heads = static_cast<size_t>(sequence.cache.shape().n_kv_heads);
+  int n_positions =
+      sequence.positions_fed;  // counts a prompt's tokens only when all layers have seen them
+  for (const cache::HeadRows& head : rows) {
+    n_positions = std::max(n_positions, head.n > 0 ? head.positions[head.n - 1] + 1 : 0);
+  }
   views.clear();
   for (int layer = first_layer; !rows.empty(); ++layer, rows = rows.subspan(n_kv_heads)) {
-    if (shape.swa_window(layer) == 0) {
-      views.push_back({.layer = layer, .heads = rows.first(n_kv_heads)});
+    if (sequence.cache.shape().swa_window(layer) == 0) {
+      views.push_back({.layer = layer,
+                       .heads = rows.first(n_kv_heads),
+                       .n_positions = n_positions,
+                       .attention = attention_,
+                       .queries = &sequence.queries});
     }
   }
 }
@@ -44,7 +54,7 @@ void Evictor::view(const Sequence& sequence, int first_layer, int n_layers) {
       rows_.push_back(sequence.cache.rows(layer, kv_head));
     }
   }
-  view_layers(sequence.cache.shape(), first_layer, rows_, views_);
+  view_layers(sequence, first_layer, rows_, views_);
 }
 
 bool Evictor::carry_out(Sequence& sequence, bool is_chosen, const Stopwatch& stopwatch) {

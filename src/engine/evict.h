@@ -11,17 +11,18 @@
 
 namespace winnow::engine {
 
-// What policies see of layers [first_layer, …) of a cache with rows [n_layers, n_kv_heads], to views: the layers
-// without a window. Policies do not decide about the others: their rows go when no query sees them any more.
-void view_layers(const cache::CacheShape& shape, int first_layer,
-                 std::span<const cache::HeadRows> rows, std::vector<policy::LayerView>& views);
-
 // The rows of the layers without a window.
 policy::RowsHeld rows_held(const cache::Cache& cache);
 
 class Evictor {
  public:
-  explicit Evictor(int n_threads) : parallel_(n_threads) {}
+  Evictor(const kernels::AttendShape& attention, int n_threads)
+      : attention_(attention), parallel_(n_threads) {}
+
+  // What policies see of layers [first_layer, …) of a sequence with rows [n_layers, n_kv_heads], to views: the layers
+  // without a window. Policies do not decide about the others: their rows go when no query sees them any more.
+  void view_layers(const Sequence& sequence, int first_layer, std::span<const cache::HeadRows> rows,
+                   std::vector<policy::LayerView>& views) const;
 
   // Cuts all layers back to the policy's budget; false where none was over it. Adds the time to the sequence's statistics.
   bool evict(Sequence& sequence);
@@ -38,6 +39,7 @@ class Evictor {
   void view(const Sequence& sequence, int first_layer, int n_layers);
   bool carry_out(Sequence& sequence, bool is_chosen, const Stopwatch& stopwatch);
 
+  kernels::AttendShape attention_;
   kernels::ParallelFor parallel_;
   std::vector<cache::HeadRows> rows_;  // [n_layers, n_kv_heads]
   std::vector<policy::LayerView> views_;

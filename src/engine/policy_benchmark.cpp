@@ -26,6 +26,8 @@ namespace {
 
 using cache::Cache;
 
+constexpr int kGroupSize = 4;  // query heads of a KV head
+
 // Sums of four uniform numbers: near enough to normal, and the same everywhere.
 std::vector<float> random_elements(size_t n) {
   std::vector<float> elements(n);
@@ -65,7 +67,16 @@ class PolicyBenchmark {
                 .key_type = options.row_type,
                 .value_type = options.row_type,
                 .max_rows = options.n_rows,
-                .stores_scores = policy.needs().key_norms}),
+                .stores_scores = policy.needs().key_norms,
+                .stores_mass = policy.needs().column_mass}),
+        attention_({.n_heads = kGroupSize * options.n_kv_heads,
+                    .n_kv_heads = options.n_kv_heads,
+                    .head_dim = options.head_dim,
+                    .scale = 1.0F / std::sqrt(static_cast<float>(options.head_dim))}),
+        queries_({.n_heads = attention_.n_heads,
+                  .head_dim = options.head_dim,
+                  .n_queries = policy.needs().n_queries,
+                  .is_watched = {true}}),
         parallel_(options.n_threads),
         elements_(random_elements(static_cast<size_t>(options.n_rows + options.n_kv_heads + 1) *
                                   static_cast<size_t>(options.head_dim))),
@@ -81,6 +92,11 @@ class PolicyBenchmark {
                   "a budget of " + std::to_string(policy_.budget_rows()) + " rows keeps all " +
                       std::to_string(options.n_rows) + ": there is nothing to measure");
     }
+    const std::vector<float> queries =
+        random_elements(static_cast<size_t>(policy_.needs().n_queries * attention_.n_heads) *
+                        static_cast<size_t>(options.head_dim));
+    queries_.add(0, queries.data(), policy_.needs().n_queries,
+                 options.n_rows - policy_.needs().n_queries);
     out_.resize(2 * static_cast<size_t>(options.n_kv_heads * policy_.budget_rows()) *
                 shape_.key_bytes());
     for (std::vector<float>& scores : scores_) {
@@ -134,6 +150,10 @@ class PolicyBenchmark {
     cache.commit(0, head, n_rows,
                  kernels::append_rows(new_rows(head, first, n_rows), cache.shape(),
                                       cache.reserve(0, head, n_rows)));
+    for (int i = first; shape_.stores_mass && i < first + n_rows; ++i) {
+      cache.mass(0, head)[cache.rows(0, head).n - (first + n_rows - i)] =
+          static_cast<int64_t>(splitmix64(static_cast<uint64_t>(i)) >> 24);
+    }
   }
 
   void fill_in_turns(Cache& a, Cache& b) {
@@ -148,7 +168,12 @@ class PolicyBenchmark {
     for (int head = 0; head < options_.n_kv_heads; ++head) {
       rows_.push_back(cache.rows(0, head));
     }
-    return {.layer = 0, .heads = rows_, .n_sink = policy_.options().n_sink};
+    return {.layer = 0,
+            .heads = rows_,
+            .n_sink = policy_.options().n_sink,
+            .n_positions = options_.n_rows,
+            .attention = attention_,
+            .queries = &queries_};
   }
 
   // What scores are made of: static scores, keys, values.
@@ -161,6 +186,9 @@ class PolicyBenchmark {
     const policy::Needs needs = policy_.needs();
     if (needs.key_norms) {
       all.push_back(words(rows.scores, shape_.score_bytes()));
+    }
+    if (needs.column_mass) {
+      all.push_back(words(rows.mass, shape_.mass_bytes()));
     }
     if (needs.keys) {
       all.push_back(words(rows.keys, shape_.key_bytes()));
@@ -339,6 +367,8 @@ class PolicyBenchmark {
   policy::Policy policy_;
   PolicyBenchmarkOptions options_;
   cache::CacheShape shape_;
+  kernels::AttendShape attention_;
+  kernels::QueryWindow queries_;
   kernels::ParallelFor parallel_;
   std::vector<float> elements_;   // [n_rows + n_kv_heads + 1, head_dim]; head h begins at row h
   std::vector<Scratch> scratch_;  // [n_threads]

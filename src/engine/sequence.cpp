@@ -7,7 +7,6 @@
 #include "base/stopwatch.h"
 #include "engine/evict.h"
 #include "kernels/append.h"
-#include "kernels/parallel.h"
 
 namespace winnow::engine {
 namespace {
@@ -16,6 +15,23 @@ void check_usable(const Sequence& sequence) {
   if (!sequence.is_usable) {
     throw Error(ErrorCode::kInvalidArgument,
                 "the sequence cannot be forked: an earlier step was cancelled or failed half-way");
+  }
+}
+
+// What only attention leaves behind cannot be made up for later.
+void check_seen(const Sequence& sequence, const policy::Policy& policy) {
+  const policy::Needs needs = policy.needs();
+  std::string missing;
+  if (needs.n_queries > sequence.queries.shape().n_queries) {
+    missing = "the last " + std::to_string(needs.n_queries) + " queries";
+  } else if (needs.column_mass && !sequence.cache.shape().stores_mass) {
+    missing = "the column mass of attention";
+  }
+  if (!missing.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "policy '" + policy.spec() + "' needs " + missing +
+                    ", which the sequence did not keep under its own policy '" +
+                    sequence.policy.spec() + "'");
   }
 }
 
@@ -47,7 +63,9 @@ policy::KeptSlots held_slots(const std::vector<cache::HeadRows>& rows) {
 Sequence copy(const Sequence& sequence, policy::Policy policy, int max_rows,
               const std::vector<cache::HeadRows>& rows, const policy::KeptSlots& slots) {
   cache::CacheShape shape = sequence.cache.shape();
-  shape.stores_scores = policy.needs().key_norms;
+  const policy::Needs needs = policy.needs();
+  shape.stores_scores = needs.key_norms;
+  shape.stores_mass = needs.column_mass;
   shape.max_rows = max_rows;
   for (const auto& head : slots) {
     if (std::ssize(head) > max_rows) {
@@ -57,6 +75,9 @@ Sequence copy(const Sequence& sequence, policy::Policy policy, int max_rows,
     }
   }
   Sequence fork(shape, std::move(policy));
+  if (needs.n_queries > 0) {
+    fork.queries = sequence.queries;
+  }
   fork.positions_fed = sequence.positions_fed;
   fork.evicted_during_prompt = sequence.evicted_during_prompt;
   fork.evictions = sequence.evictions;
@@ -81,7 +102,24 @@ cache::CacheShape cache_shape(const model::Hyperparameters& hyper, cache::RowTyp
           .value_type = value_type,
           .max_rows = max_rows,
           .stores_scores = policy.needs().key_norms,
+          .stores_mass = policy.needs().column_mass,
           .swa_windows = hyper.swa_windows};
+}
+
+kernels::QueryWindow query_window(const model::Hyperparameters& hyper,
+                                  const policy::Policy& policy) {
+  const int n_queries = policy.needs().n_queries;
+  if (n_queries == 0) {
+    return {};
+  }
+  std::vector<bool> is_watched;
+  for (int layer = 0; layer < hyper.n_layers; ++layer) {
+    is_watched.push_back(hyper.swa_window(layer) == 0);
+  }
+  return kernels::QueryWindow({.n_heads = hyper.n_heads,
+                               .head_dim = hyper.head_dim,
+                               .n_queries = n_queries,
+                               .is_watched = std::move(is_watched)});
 }
 
 Sequence fork(const Sequence& sequence) {
@@ -90,7 +128,7 @@ Sequence fork(const Sequence& sequence) {
   return copy(sequence, sequence.policy, sequence.cache.shape().max_rows, rows, held_slots(rows));
 }
 
-Sequence fork(const Sequence& sequence, ForkOptions options, kernels::ParallelFor& parallel) {
+Sequence fork(const Sequence& sequence, ForkOptions options, Evictor& evictor) {
   check_usable(sequence);
   if (options.max_rows < 0) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -106,10 +144,11 @@ Sequence fork(const Sequence& sequence, ForkOptions options, kernels::ParallelFo
                                                  "' has a budget that depends on the prompt and "
                                                  "must be resolved before a fork is cut to it");
   }
+  check_seen(sequence, *options.policy);
   const Stopwatch stopwatch;
   std::vector<std::vector<float>> norms(rows.size());
   if (options.policy->needs().key_norms && !sequence.cache.shape().stores_scores) {
-    parallel.run(static_cast<int>(rows.size()), [&](int item, int /*thread*/) {
+    evictor.parallel().run(static_cast<int>(rows.size()), [&](int item, int /*thread*/) {
       const auto head = static_cast<size_t>(item);
       norms[head].resize(static_cast<size_t>(rows[head].n));
       kernels::squared_key_norms(rows[head], norms[head]);
@@ -118,9 +157,9 @@ Sequence fork(const Sequence& sequence, ForkOptions options, kernels::ParallelFo
   }
   policy::KeptSlots slots = held_slots(rows);
   std::vector<policy::LayerView> views;
-  view_layers(sequence.cache.shape(), 0, rows, views);
+  evictor.view_layers(sequence, 0, rows, views);
   policy::Choice choice;
-  const bool is_cut = options.policy->choose(views, parallel, choice);
+  const bool is_cut = options.policy->choose(views, evictor.parallel(), choice);
   const auto n_kv_heads = static_cast<size_t>(sequence.cache.shape().n_kv_heads);
   for (size_t i = 0; is_cut && i < choice.kept.size(); ++i) {
     const auto layer = static_cast<size_t>(views[i / n_kv_heads].layer);
@@ -154,7 +193,18 @@ void trim(Sequence& sequence, int n_positions) {
                     std::to_string(missing->kv_head) + " has lost the row of position " +
                     std::to_string(missing->pos) + " (allowed: " + allowed + ")");
   }
+  const policy::Needs needs = sequence.policy.needs();
+  const bool has_watched = needs.n_queries > 0 || needs.column_mass;
+  if (has_watched && n_positions > 0 && (n_positions < n_fed || !sequence.is_usable)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                trimming + "policy '" + sequence.policy.spec() +
+                    "' has taken note of later queries (allowed: 0" +
+                    (sequence.is_usable ? " and " + std::to_string(n_fed) : "") + ")");
+  }
   sequence.cache.trim(n_positions);
+  if (n_positions == 0) {
+    sequence.queries = {};
+  }
   sequence.positions_fed = n_positions;
   sequence.evicted_during_prompt &= sequence.cache.has_gaps();
   sequence.is_usable = true;

@@ -6,14 +6,13 @@
 #include <utility>
 
 #include "cache/cache.h"
+#include "kernels/query_window.h"
 #include "model/hyperparameters.h"
 #include "policy/policy.h"
 
-namespace winnow::kernels {
-class ParallelFor;
-}
-
 namespace winnow::engine {
+
+class Evictor;
 
 struct EvictionStats {
   int64_t count = 0;       // occasions on which rows were taken: a prompt, a chunk, a decoded token
@@ -28,6 +27,7 @@ struct Sequence {
 
   cache::Cache cache;
   policy::Policy policy;
+  kernels::QueryWindow queries;        // the last ones, if the policy needs them
   int positions_fed = 0;               // tokens ever fed: the next one's position, whatever is kept
   bool evicted_during_prompt = false;  // some prompt token attended to rows already cut
   bool is_usable = true;               // false after a cancelled or failed step: layers disagree
@@ -46,17 +46,23 @@ struct ForkOptions {
 };
 
 // As above. The scores that the policy needs and the sequence's cache does not store are computed from the keys: the
-// same bits. Throws invalid_argument also where more rows than max_rows would be copied.
-Sequence fork(const Sequence& sequence, ForkOptions options, kernels::ParallelFor& parallel);
+// same bits. Throws invalid_argument also where more rows than max_rows would be copied, and where the policy needs queries
+// or column mass that the sequence's own did not.
+Sequence fork(const Sequence& sequence, ForkOptions options, Evictor& evictor);
 
 // Goes back to the first n_positions positions, as if nothing had been fed after them: the same tokens give the same
 // bits again. Throws invalid_argument, and changes nothing, where a row that was held at that length has gone since, or
-// may have (Cache::trim_bounds). Statistics stay. A sequence that became unusable is usable again.
+// may have (Cache::trim_bounds), and where the policy has taken note of the queries that would be taken back. Statistics
+// stay. A sequence that became unusable is usable again.
 void trim(Sequence& sequence, int n_positions);
 
 // The cache that a policy on this model needs.
 cache::CacheShape cache_shape(const model::Hyperparameters& hyper, cache::RowType key_type,
                               cache::RowType value_type, const policy::Policy& policy,
                               int max_rows);
+
+// A window for the queries that a policy on this model needs; none where it needs none.
+kernels::QueryWindow query_window(const model::Hyperparameters& hyper,
+                                  const policy::Policy& policy);
 
 }  // namespace winnow::engine

@@ -179,17 +179,18 @@ Plan Session::make_plan(PlanInput input, WantedLogits logits) {
   if (saved_) {
     plan.kv_held_bytes = 0;  // nothing is taken yet
   }
-  plan.footprint = footprint(input, logits);
+  plan.footprint = footprint(input, logits, plan.max_rows);
   return plan;
 }
 
 // With before-question eviction the prompt is fed in two parts, and only the scratch for attention sees both.
-Engine::Footprint Session::footprint(const PlanInput& input, WantedLogits logits) {
+Engine::Footprint Session::footprint(const PlanInput& input, WantedLogits logits, int max_rows) {
   Engine::Workload work{.n_held = input.held.n_positions,
                         .n_prompt = input.prompt.total,
                         .n_decoded = std::max(input.n_predict - 1, 0),
                         .order = input.order,
-                        .has_all_logits = logits == WantedLogits::kAll};
+                        .has_all_logits = logits == WantedLogits::kAll,
+                        .n_mass_rows = shape_.stores_mass ? cache::Cache::most_slots(max_rows) : 0};
   Engine::Footprint whole = engine_.footprint(work);
   if (input.evict == EvictWhen::kBeforeQuestion) {
     work.n_prompt = input.prompt.before_question;
@@ -211,6 +212,7 @@ void Session::reserve(int max_rows) {
     sequence_->positions_fed = n_positions();
     sequence_->evicted_during_prompt = saved_->evicted_during_prompt;
     sequence_->evictions = saved_->evictions;
+    sequence_->queries = std::move(saved_->queries);
     saved_.reset();
   }
 }

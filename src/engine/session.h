@@ -130,7 +130,7 @@ class Session {
   Held held() const;
   void resolve_budget(const Held& read);
   Plan make_plan(PlanInput input, WantedLogits logits);
-  Engine::Footprint footprint(const PlanInput& input, WantedLogits logits);
+  Engine::Footprint footprint(const PlanInput& input, WantedLogits logits, int max_rows);
   std::vector<float> feed(const PromptTokens& part, const FeedOptions& options,
                           WantedLogits wanted);
   void decode(Token token);

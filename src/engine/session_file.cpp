@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "engine/query_file.h"
 #include "model/fingerprint.h"
 
 namespace winnow::engine {
@@ -186,11 +187,14 @@ void check_shape(const SectionFile& file, const cache::CacheShape& saved,
       saved.head_dim != needed.head_dim || saved.swa_windows != needed.swa_windows) {
     throw Error(ErrorCode::kBadData, "'" + file.path() + "' is of the model, but not of its shape");
   }
-  if (saved.stores_scores != needed.stores_scores) {
-    throw Error(ErrorCode::kBadData, "'" + file.path() + "' has " +
-                                         (saved.stores_scores ? "scores" : "no scores") +
-                                         ", unlike its policy '" + policy.spec() + "'");
-  }
+  const auto check_column = [&](bool is_stored, bool is_needed, const char* column) {
+    if (is_stored != is_needed) {
+      throw Error(ErrorCode::kBadData, "'" + file.path() + "' has " + (is_stored ? "" : "no ") +
+                                           column + ", unlike its policy '" + policy.spec() + "'");
+    }
+  };
+  check_column(saved.stores_scores, needed.stores_scores, "scores");
+  check_column(saved.stores_mass, needed.stores_mass, "mass");
 }
 
 }  // namespace
@@ -207,7 +211,7 @@ void Session::save(const std::string& path) const {
   put_model(model_, n_ctx_, file);
   put_session(options_, *sequence_, file);
   put_transcript(transcript_, file);
-  // What a policy remembers beside rows and their columns goes here, in sections of its own.
+  put_queries(sequence_->queries, file);
   cache::put_cache(sequence_->cache, file);
   file.write(path, kFormat);
 }
@@ -237,10 +241,13 @@ SavedSession load_session(const std::string& path, const model::Model& model) {
   reader.expect_end();
   check_shape(file, rows.shape(), policy, model.hyper());
   resolve(policy, budget_rows, transcript, rows.shape(), reader);
+  kernels::QueryWindow queries = query_window(model.hyper(), policy);
+  read_queries(file, static_cast<int>(transcript.tokens.size()), queries);
   file.refuse_others();
   return {.file = std::move(file),
           .rows = std::move(rows),
           .policy = std::move(policy),
+          .queries = std::move(queries),
           .chat = std::move(chat),
           .evict = evict,
           .transcript = std::move(transcript),

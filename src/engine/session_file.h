@@ -14,6 +14,7 @@ struct SavedSession {
   SectionFile file;
   cache::SavedCache rows;
   policy::Policy policy;  // resolved
+  kernels::QueryWindow queries;
   ChatFormat chat;
   EvictWhen evict;  // as the session had it
   Transcript transcript;

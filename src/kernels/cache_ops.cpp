@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
 #include <new>
 
 #include "base/error.h"
@@ -31,12 +32,16 @@ void StepContext::set_slices(std::span<const Slice> slices) {
   items_.clear();
   n_tokens_ = 0;
   n_decode_groups_ = 0;
+  n_mass_rows_ = 0;
   int n_positions = 0;
   int index = 0;
   for (const Slice& slice : slices_) {
     WINNOW_CHECK(slice.first_token == n_tokens_ && slice.n_tokens > 0);
     n_tokens_ += slice.n_tokens;
     n_positions = std::max(n_positions, slice.first_pos + slice.n_tokens);
+    if (slice.cache->shape().stores_mass) {
+      n_mass_rows_ = std::max(n_mass_rows_, slice.cache->longest_slots() + slice.n_tokens);
+    }
     if (slice.is_prompt) {
       add_prompt_items(index);
     } else {
@@ -44,9 +49,11 @@ void StepContext::set_slices(std::span<const Slice> slices) {
     }
     ++index;
   }
-  thread_floats_ = thread_floats(n_positions);
-  partials_offset_ = thread_floats_ * static_cast<size_t>(n_threads_);
-  const size_t needed = memory_floats(n_positions, n_decode_groups_);
+  thread_floats_ = thread_floats(n_positions, n_mass_rows_);
+  weights_offset_ = thread_floats_ * static_cast<size_t>(n_threads_);
+  partials_offset_ =
+      weights_offset_ + weights_floats(n_mass_rows_) * static_cast<size_t>(n_decode_groups_);
+  const size_t needed = memory_floats(n_positions, n_decode_groups_, n_mass_rows_);
   try {
     if (memory_.size() < needed) {
       memory_.resize(needed);
@@ -61,21 +68,33 @@ void StepContext::set_slices(std::span<const Slice> slices) {
   }
 }
 
-// Scratch of one thread.
-size_t StepContext::thread_floats(int n_positions) const {
+// The mass of a tile comes first, then the kernel's scratch.
+size_t StepContext::thread_floats(int n_positions, int n_mass_rows) const {
+  const size_t tile_mass = align(2 * static_cast<size_t>(n_mass_rows));
   return align(
-      std::max(prompt_scratch_floats(shape_.head_dim, n_positions),
+      std::max(tile_mass + prompt_scratch_floats(shape_.head_dim, n_positions, n_mass_rows),
                decode_scratch_floats(shape_.gqa_group_size(), shape_.head_dim, n_positions)));
 }
 
-size_t StepContext::memory_floats(int n_positions, int n_decode_groups) const {
-  return kAlignFloats + thread_floats(n_positions) * static_cast<size_t>(n_threads_) +
-         static_cast<size_t>(n_decode_groups) * kMaxBlocks *
-             decode_partial_floats(shape_.gqa_group_size(), shape_.head_dim);
+size_t StepContext::weights_floats(int n_mass_rows) const {
+  return align(static_cast<size_t>(shape_.gqa_group_size()) * static_cast<size_t>(n_mass_rows));
 }
 
-size_t StepContext::measure_scratch(int n_positions, bool is_decoded) const {
-  return memory_floats(n_positions, is_decoded ? shape_.n_kv_heads : 0) * sizeof(float);
+size_t StepContext::memory_floats(int n_positions, int n_decode_groups, int n_mass_rows) const {
+  const size_t group_floats =
+      weights_floats(n_mass_rows) +
+      kMaxBlocks * decode_partial_floats(shape_.gqa_group_size(), shape_.head_dim);
+  return kAlignFloats + thread_floats(n_positions, n_mass_rows) * static_cast<size_t>(n_threads_) +
+         static_cast<size_t>(n_decode_groups) * group_floats;
+}
+
+size_t StepContext::measure_scratch(int n_positions, bool is_decoded, int n_mass_rows) const {
+  return memory_floats(n_positions, is_decoded ? shape_.n_kv_heads : 0, n_mass_rows) *
+         sizeof(float);
+}
+
+float* StepContext::scratch_of(int thread) {
+  return align_pointer(memory_.data()) + static_cast<size_t>(thread) * thread_floats_;
 }
 
 // Cuts a prompt slice into tiles of lanes; no tile has tokens of two block lengths.
@@ -161,8 +180,10 @@ void StepContext::append(int layer, const ggml_tensor* k, const ggml_tensor* v, 
 
 void StepContext::attend(const LayerOps& ops, const ggml_tensor* q, ggml_tensor* out, int thread,
                          int n_threads) noexcept {
-  float* const scratch =
-      align_pointer(memory_.data()) + static_cast<size_t>(thread) * thread_floats_;
+  if (thread == 0) {
+    remember_queries(ops.layer, q);
+  }
+  float* const scratch = scratch_of(thread);
   for (size_t i = static_cast<size_t>(thread); i < items_.size();
        i += static_cast<size_t>(n_threads)) {
     const Item& item = items_[i];
@@ -180,6 +201,18 @@ void StepContext::attend(const LayerOps& ops, const ggml_tensor* q, ggml_tensor*
   }
 }
 
+void StepContext::remember_queries(int layer, const ggml_tensor* q) noexcept {
+  const size_t token = static_cast<size_t>(shape_.n_heads) * static_cast<size_t>(shape_.head_dim);
+  for (const Slice& slice : slices_) {
+    if (slice.queries != nullptr) {
+      slice.queries->add(
+          layer,
+          static_cast<const float*>(q->data) + static_cast<size_t>(slice.first_token) * token,
+          slice.n_tokens, slice.first_pos);
+    }
+  }
+}
+
 void StepContext::attend_prompt_item(const Item& item, const LayerOps& ops, const ggml_tensor* q,
                                      ggml_tensor* out, float* scratch) noexcept {
   const Slice& slice = slices_[static_cast<size_t>(item.slice)];
@@ -187,15 +220,26 @@ void StepContext::attend_prompt_item(const Item& item, const LayerOps& ops, cons
   const size_t token = row * static_cast<size_t>(shape_.n_heads);
   const size_t first = static_cast<size_t>(slice.first_token) * token +
                        static_cast<size_t>(item.kv_head * shape_.gqa_group_size()) * row;
-  const PromptQueries queries{.q = static_cast<const float*>(q->data) + first,
-                              .out = static_cast<float*>(out->data) + first,
-                              .token_stride = token,
-                              .gqa_group_size = shape_.gqa_group_size(),
-                              .swa_window = ops.swa_window,
-                              .first_pos = slice.first_pos,
-                              .first_lane = item.first_lane,
-                              .n_lanes = item.n_lanes};
-  attend_prompt(slice.cache->rows(ops.layer, item.kv_head), queries, shape_.scale, scratch);
+  PromptQueries queries{.q = static_cast<const float*>(q->data) + first,
+                        .out = static_cast<float*>(out->data) + first,
+                        .token_stride = token,
+                        .gqa_group_size = shape_.gqa_group_size(),
+                        .swa_window = ops.swa_window,
+                        .first_pos = slice.first_pos,
+                        .first_lane = item.first_lane,
+                        .n_lanes = item.n_lanes};
+  const cache::HeadRows rows = slice.cache->rows(ops.layer, item.kv_head);
+  int64_t* const mass = ops.swa_window == 0 ? slice.cache->mass(ops.layer, item.kv_head) : nullptr;
+  if (mass == nullptr) {
+    attend_prompt(rows, queries, shape_.scale, scratch);
+    return;
+  }
+  queries.mass = reinterpret_cast<int64_t*>(scratch);
+  std::fill_n(queries.mass, rows.n, 0);
+  attend_prompt(rows, queries, shape_.scale,
+                scratch + align(2 * static_cast<size_t>(n_mass_rows_)));
+  const std::lock_guard lock(mass_mutexes_[static_cast<size_t>(item.kv_head)]);
+  std::transform(queries.mass, queries.mass + rows.n, mass, mass, std::plus<>());
 }
 
 // The thread that finishes the last item of a KV head merges all blocks; the order of merging is fixed.
@@ -210,18 +254,27 @@ void StepContext::attend_decode_item(const Item& item, const LayerOps& ops, cons
   const size_t partial_floats = decode_partial_floats(group, shape_.head_dim);
   float* const partials = align_pointer(memory_.data()) + partials_offset_ +
                           static_cast<size_t>(item.group_index) * kMaxBlocks * partial_floats;
-  const DecodeQuery query{.q = static_cast<const float*>(q->data) + first,
-                          .gqa_group_size = group,
-                          .swa_window = ops.swa_window,
-                          .pos = slice.first_pos};
-  attend_decode_blocks(slice.cache->rows(ops.layer, item.kv_head), query, item.first_block,
-                       item.n_blocks, shape_.scale, scratch,
+  DecodeQuery query{.q = static_cast<const float*>(q->data) + first,
+                    .gqa_group_size = group,
+                    .swa_window = ops.swa_window,
+                    .pos = slice.first_pos};
+  const cache::HeadRows rows = slice.cache->rows(ops.layer, item.kv_head);
+  int64_t* const mass = ops.swa_window == 0 ? slice.cache->mass(ops.layer, item.kv_head) : nullptr;
+  if (mass != nullptr) {
+    query.weights = align_pointer(memory_.data()) + weights_offset_ +
+                    static_cast<size_t>(item.group_index) * weights_floats(n_mass_rows_);
+    query.weights_stride = static_cast<size_t>(n_mass_rows_);
+  }
+  attend_decode_blocks(rows, query, item.first_block, item.n_blocks, shape_.scale, scratch,
                        partials + static_cast<size_t>(item.first_block) * partial_floats);
   std::atomic<int>& n_done = n_items_done_[static_cast<size_t>(item.group_index)];
   if (n_done.fetch_add(1, std::memory_order_acq_rel) + 1 == item.n_in_group) {
     n_done.store(0, std::memory_order_relaxed);
     merge_decode_blocks(partials, n_blocks(slice.first_pos), group, shape_.head_dim,
                         static_cast<float*>(out->data) + first);
+    if (mass != nullptr) {
+      add_decode_mass(rows, query, partials, mass);
+    }
   }
 }
 

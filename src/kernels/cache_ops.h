@@ -5,12 +5,14 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
 #include "cache/cache.h"
 #include "ggml.h"
 #include "kernels/attend.h"
+#include "kernels/query_window.h"
 
 namespace winnow::kernels {
 
@@ -19,8 +21,9 @@ struct Slice {
   cache::Cache* cache;
   int first_token;  // index in the batch
   int n_tokens;
-  int first_pos;   // absolute position of the first token
-  bool is_prompt;  // else one generated token, which takes the decode kernel
+  int first_pos;                   // absolute position of the first token
+  bool is_prompt;                  // else one generated token, which takes the decode kernel
+  QueryWindow* queries = nullptr;  // where the tokens' queries are remembered; null: nowhere
 };
 
 class StepContext;
@@ -35,15 +38,19 @@ struct LayerOps {
 // What the nodes of the step being computed work on. Owned by the engine; set before each compute.
 class StepContext {
  public:
-  StepContext(const AttendShape& shape, int n_threads) : shape_(shape), n_threads_(n_threads) {}
+  StepContext(const AttendShape& shape, int n_threads)
+      : shape_(shape),
+        n_threads_(n_threads),
+        mass_mutexes_(new std::mutex[static_cast<size_t>(shape.n_kv_heads)]) {}
 
   // `slices` cover tokens 0 … n-1 of the batch; tokens after them are padding. Throws resource_exhausted.
   void set_slices(std::span<const Slice> slices);
 
   const AttendShape& shape() const { return shape_; }
   size_t scratch_bytes() const { return memory_.size() * sizeof(float); }
-  // What scratch_bytes() will be for one sequence of so many positions, some of them generated or none.
-  size_t measure_scratch(int n_positions, bool is_decoded) const;
+  // What scratch_bytes() will be for one sequence of so many positions, some of them generated or none, with heads of at
+  // most n_mass_rows rows if their column mass is wanted, else 0.
+  size_t measure_scratch(int n_positions, bool is_decoded, int n_mass_rows) const;
 
   // The two nodes' work for one layer. Tensors: k, v [head_dim, n_kv_heads, n_tokens]; q [head_dim, n_heads, n_tokens];
   // out [head_dim * n_heads, n_tokens].
@@ -67,8 +74,13 @@ class StepContext {
 
   void add_prompt_items(int slice_index);
   void add_decode_items(int slice_index);
-  size_t thread_floats(int n_positions) const;
-  size_t memory_floats(int n_positions, int n_decode_groups) const;
+  // n_mass_rows: the most rows of a head that column mass is added to, 0 where it is not wanted. It takes the weights of a
+  // tile and what they sum up to, and of decoded tokens the weights until all blocks are known.
+  size_t thread_floats(int n_positions, int n_mass_rows) const;
+  size_t memory_floats(int n_positions, int n_decode_groups, int n_mass_rows) const;
+  size_t weights_floats(int n_mass_rows) const;  // of one decode group
+  float* scratch_of(int thread);
+  void remember_queries(int layer, const ggml_tensor* q) noexcept;
   void attend_prompt_item(const Item& item, const LayerOps& ops, const ggml_tensor* q,
                           ggml_tensor* out, float* scratch) noexcept;
   void attend_decode_item(const Item& item, const LayerOps& ops, const ggml_tensor* q,
@@ -82,6 +94,11 @@ class StepContext {
   int n_decode_groups_ = 0;
   size_t thread_floats_ = 0;    // scratch of one thread
   size_t partials_offset_ = 0;  // where the decode partials start: [group, kMaxBlocks, partial]
+  size_t weights_offset_ =
+      0;  // where decoded tokens' weights start: [group, gqa group, n_mass_rows]
+  int n_mass_rows_ = 0;
+  std::unique_ptr<std::mutex[]>
+      mass_mutexes_;  // [n_kv_heads]: tiles of a head add to the same rows
   std::vector<float> memory_;
   std::unique_ptr<std::atomic<int>[]> n_items_done_;  // [n_decode_groups]
   int n_counters_ = 0;

@@ -25,4 +25,24 @@ std::vector<OptionDescription> describe_options(const Method& method) {
   return reader.descriptions();
 }
 
+std::vector<std::string> describe_needs(const Method& method) {
+  std::vector<std::string> list;
+  if (method.make == nullptr) {
+    return list;
+  }
+  OptionReader reader;
+  const Needs needs = method.make(reader)->needs();
+  const auto add = [&list](bool is_needed, std::string what) {
+    if (is_needed) {
+      list.push_back(std::move(what));
+    }
+  };
+  add(needs.keys, "keys");
+  add(needs.values, "values");
+  add(needs.key_norms, "key norms");
+  add(needs.column_mass, "column mass");
+  add(needs.n_queries > 0, "last " + std::to_string(needs.n_queries) + " queries");
+  return list;
+}
+
 }  // namespace winnow::policy

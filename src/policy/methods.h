@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -12,35 +13,54 @@
 namespace winnow::policy {
 
 struct Method {
-  std::string_view name;     // as users type it
-  std::string_view signal;   // what the worth comes from: none, position, key, …
+  std::string_view name;  // as users type it
+  std::string_view kind;  // what the worth comes from: none, position, key, value, attention, …
   bool is_path_independent;  // given K and V, the kept rows do not depend on how the input was cut
   // Null: the method keeps everything. Called with an empty reader to describe the method's options, so a maker
   // opens no file and does not throw.
   std::unique_ptr<Scorer> (*make)(OptionReader&);
+  std::string_view cost;  // of each eviction, beside selecting
   std::string_view help;
 };
 
+std::unique_ptr<Scorer> make_h2o(OptionReader&);
 std::unique_ptr<Scorer> make_keydiff(OptionReader&);
 std::unique_ptr<Scorer> make_knorm(OptionReader&);
 std::unique_ptr<Scorer> make_lagkv(OptionReader&);
 std::unique_ptr<Scorer> make_random(OptionReader&);
+std::unique_ptr<Scorer> make_snapkv(OptionReader&);
 std::unique_ptr<Scorer> make_streaming(OptionReader&);
+std::unique_ptr<Scorer> make_tova(OptionReader&);
 
 inline constexpr Method kMethods[] = {
-    {"full", "none", true, nullptr, "keeps every row: the full cache"},
-    {"keydiff", "key", false, make_keydiff,
+    {"full", "none", true, nullptr, "none", "keeps every row: the full cache"},
+    {"h2o", "attention", false, make_h2o,
+     "reads 8 bytes a row, summed up while attention is computed",
+     "keeps the rows that have received most attention from all queries so far"},
+    {"keydiff", "key", false, make_keydiff, "reads each key twice",
      "keeps the rows whose keys point elsewhere than the mean key"},
-    {"knorm", "key", true, make_knorm, "keeps the rows whose keys have the lowest L2 norm"},
-    {"lagkv", "key, value", false, make_lagkv,
+    {"knorm", "key", true, make_knorm, "reads 4 bytes a row, written at append",
+     "keeps the rows whose keys have the lowest L2 norm"},
+    {"lagkv", "value", false, make_lagkv, "reads each key and value twice",
      "keeps the rows whose channels spread most, measured by the rows after them"},
-    {"random", "none", true, make_random, "keeps rows at random: the floor any method must beat"},
-    {"streaming", "position", true, make_streaming, "keeps the first n_sink and the last rows"},
+    {"random", "none", true, make_random, "a hash of each row's position",
+     "keeps rows at random: the floor any method must beat"},
+    {"snapkv", "attention", false, make_snapkv,
+     "attention of obs_window queries of each query head, without the values",
+     "keeps the rows that the last queries attend to, and their neighbours"},
+    {"streaming", "position", true, make_streaming, "none",
+     "keeps the first n_sink and the last rows"},
+    {"tova", "attention", false, make_tova,
+     "attention of one query of each query head, without the values",
+     "keeps the rows that the last query attends to"},
 };
 static_assert(std::ranges::is_sorted(kMethods, {}, &Method::name), "kMethods is sorted by name");
 
 // Throws invalid_argument with the nearest name and the list.
 const Method& find_method(std::string_view name);
+
+// What a method reads, with its options at their defaults: "keys", "values", "key norms", "column mass", "last 64 queries".
+std::vector<std::string> describe_needs(const Method& method);
 
 // A method's own options, without those every policy has (describe_policy_options()).
 std::vector<OptionDescription> describe_options(const Method& method);

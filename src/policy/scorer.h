@@ -7,16 +7,21 @@
 
 #include "base/scratch.h"
 #include "cache/rows.h"
+#include "kernels/attend.h"
+#include "kernels/query_window.h"
 
 namespace winnow::policy {
 
 // What a scorer reads beside the rows themselves. The engine collects that and nothing else; a policy whose needs
 // cannot be met is refused before anything runs.
 struct Needs {
-  bool key_norms = false;  // HeadRows::scores holds the squared key norm, written at append
-  // What score() reads of the rows themselves, which are always there: what its speed is measured against.
+  // Of the rows themselves, which are always there: what score() reads.
   bool keys = false;
   bool values = false;
+  // Kept beside them, for the methods that ask for it.
+  bool key_norms = false;    // HeadRows::scores: the squared key norm, written at append
+  bool column_mass = false;  // HeadRows::mass: the softmax weights received from all queries so far
+  int n_queries = 0;         // LayerView::queries holds the last so many, or as many as there were
 };
 
 // One layer's rows, as attention sees them.
@@ -26,6 +31,10 @@ struct LayerView {
   // Positions below are kept whatever their scores, for methods that leave them out of what they measure. Filled in by
   // the policy.
   int n_sink = 0;
+  // The positions fed so far. Of a layer whose policy needs queries or mass, the following are set too.
+  int n_positions = 0;
+  kernels::AttendShape attention = {};
+  const kernels::QueryWindow* queries = nullptr;
 };
 
 class Scorer {

@@ -363,7 +363,9 @@ TEST(Methods, TextAndJsonListAll) {
     EXPECT_NE(text.out.find(std::string(method.name) + " "), std::string::npos) << method.name;
     EXPECT_NE(text.out.find(method.help), std::string::npos) << method.name;
     EXPECT_EQ(listed["name"], method.name);
-    EXPECT_EQ(listed["signal"], method.signal);
+    EXPECT_EQ(listed["class"], method.kind);
+    EXPECT_EQ(listed["needs"], policy::describe_needs(method));
+    EXPECT_EQ(listed["cost"], method.cost);
     EXPECT_EQ(listed["path_independent"], method.is_path_independent);
     EXPECT_EQ(listed["help"], method.help);
     EXPECT_EQ(listed["options"].size(), policy::describe_options(method).size());

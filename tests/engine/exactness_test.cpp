@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
+#include <string_view>
 
 #include "support/generate.h"
 #include "support/ggml_attention.h"
 #include "support/libllama.h"
 #include "support/models.h"
+#include "support/policies.h"
 #include "support/random_rows.h"
 #include "support/tiny_model.h"
 
@@ -129,22 +132,54 @@ TEST(Exactness, LayerMajorWithAOneShotPolicyReadsThePromptAsTheFullCacheDoes) {
     Engine engine(model, {.n_threads = 2, .n_batch = 64});
     Sequence full = test::make_sequence(model);
     const auto expected = test::feed_all(engine, full, tokens);
-    for (const char* policy :
-         {"knorm:budget=32", "streaming:budget=32", "random:budget=32", "keydiff:budget=32",
-          "lagkv:budget=32,lag=8", "knorm:budget=32,keep=high,n_recent=0"}) {
+    for (const std::string& policy : test::all_policies(32)) {
       Sequence sequence = test::make_sequence(model, policy);
       EXPECT_TRUE(test::same_bits(
           expected, test::feed_all(engine, sequence, tokens, PrefillOrder::kLayerMajor)))
           << policy;
-      for (const auto& head : test::kept_positions(sequence.cache)) {
-        EXPECT_EQ(head.size(), 32U);
-      }
+      const auto kept = test::kept_positions(sequence.cache);
+      EXPECT_EQ(std::accumulate(kept.begin(), kept.end(), size_t{0},
+                                [](size_t n, const auto& head) { return n + head.size(); }),
+                kept.size() * 32);
       EXPECT_FALSE(sequence.evicted_during_prompt);
     }
   };
   expect_equal(test::write_tiny_model(), 300);
   WINNOW_FIND_MODEL(smol, test::kSmolLm2);
   expect_equal(smol, 200);
+}
+
+// While one sequence evicts, the other hides what its policy would evict: for every method the logits are the same bits.
+TEST(Exactness, EveryPolicyDecodesAsIfTheRowsItEvictedWereMasked) {
+  for (const char* architecture : {"llama", "qwen2", "gemma3"}) {
+    const bool has_window = std::string_view(architecture) == "gemma3";
+    const Model model(test::write_tiny_model({.architecture = architecture,
+                                              .n_layers = has_window ? 7 : 2,
+                                              .swa_window = has_window ? 100 : 0}),
+                      {});
+    Engine engine(model, {.n_threads = 2, .n_batch = 64});
+    const auto tokens = test::random_tokens(150, model.hyper().n_vocab);
+    const auto next = test::random_tokens(25, model.hyper().n_vocab, 2);
+    for (const std::string& spec : test::all_policies(40)) {
+      Sequence evicted = test::make_sequence(model, spec);
+      test::feed_all(engine, evicted, tokens);
+      Sequence masked = test::make_sequence(model);
+      test::feed_all(engine, masked, tokens);
+      for (const int32_t token : next) {
+        const auto kept = test::kept_positions(evicted.cache);
+        for (size_t head = 0; head < kept.size(); ++head) {
+          const int n_kv_heads = model.hyper().n_kv_heads;
+          const int layer = static_cast<int>(head) / n_kv_heads;
+          if (model.hyper().swa_window(layer) == 0) {  // slots are positions
+            masked.cache.hide_others(layer, static_cast<int>(head) % n_kv_heads, kept[head]);
+          }
+        }
+        ASSERT_TRUE(test::same_bits(test::decode_all(engine, evicted, {&token, 1}),
+                                    test::decode_all(engine, masked, {&token, 1})))
+            << architecture << " " << spec;
+      }
+    }
+  }
 }
 
 // Two sequences with the same prompt: one loses rows, the other only has them hidden.
@@ -198,8 +233,7 @@ TEST(Exactness, ABudgetAboveTheRowsIsTheFullCacheToTheBit) {
   Sequence full = test::make_sequence(model);
   const auto prompt_logits = test::feed_all(engine, full, tokens);
   const auto decode_logits = test::decode_all(engine, full, generated);
-  for (const char* policy : {"knorm:budget=220", "streaming:budget=1000", "random:budget=220",
-                             "keydiff:budget=220", "lagkv:budget=220"}) {
+  for (const std::string& policy : test::all_policies(220)) {
     for (const PrefillOrder order : kOrders) {
       Sequence sequence = test::make_sequence(model, policy);
       EXPECT_TRUE(test::same_bits(prompt_logits, test::feed_all(engine, sequence, tokens, order)));
@@ -230,13 +264,21 @@ TEST(Exactness, BothOrdersKeepTheSameRowsWherePromptsAreCutOnce) {
   const Model model(test::write_tiny_model({.n_layers = 3}), {});
   const auto tokens = test::random_tokens(200, model.hyper().n_vocab);
   Engine engine(model, {.n_threads = 2, .n_batch = 64});
-  for (const char* policy : {"knorm:budget=30", "random:budget=30", "streaming:budget=30",
-                             "keydiff:budget=30", "lagkv:budget=30,lag=8"}) {
+  const auto next = test::random_tokens(30, model.hyper().n_vocab, 2);
+  for (const std::string& policy : test::all_policies(30)) {
     Sequence by_chunk = test::make_sequence(model, policy);
-    Sequence by_layer = test::make_sequence(model, policy);
     test::feed_all(engine, by_chunk, tokens, PrefillOrder::kChunkMajor);
-    test::feed_all(engine, by_layer, tokens, PrefillOrder::kLayerMajor);
-    EXPECT_EQ(test::kept_positions(by_layer.cache), test::kept_positions(by_chunk.cache)) << policy;
+    const auto kept = test::kept_positions(by_chunk.cache);
+    const auto logits = test::decode_all(engine, by_chunk, next);
+    for (const int n_batch : {17, 64, 200}) {
+      for (const int n_threads : {1, 3}) {
+        Engine other(model, {.n_threads = n_threads, .n_batch = n_batch});
+        Sequence by_layer = test::make_sequence(model, policy);
+        test::feed_all(other, by_layer, tokens, PrefillOrder::kLayerMajor);
+        EXPECT_EQ(test::kept_positions(by_layer.cache), kept) << policy << " " << n_batch;
+        EXPECT_TRUE(test::same_bits(test::decode_all(other, by_layer, next), logits)) << policy;
+      }
+    }
   }
 }
 

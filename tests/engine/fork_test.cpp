@@ -5,6 +5,7 @@
 #include "kernels/parallel.h"
 #include "support/error_of.h"
 #include "support/generate.h"
+#include "support/policies.h"
 #include "support/tiny_model.h"
 
 namespace winnow {
@@ -81,6 +82,39 @@ TEST(Fork, CutToAPolicyIsAsIfThePolicyHadReadThePrompt) {
       EXPECT_EQ(full.cache.longest(), 150);
     }
   }
+}
+
+// What attention left behind goes with the rows: a copy evicts what the original would.
+TEST(Fork, CopiesWhatThePolicyHasSeen) {
+  const Model model(test::write_tiny_model(test::windowed_model()), {});
+  Engine engine(model, {.n_threads = 2, .n_batch = 64});
+  const auto next = test::random_tokens(20, model.hyper().n_vocab, 3);
+  for (const std::string& policy : test::all_policies(32)) {
+    Sequence source = test::make_sequence(model, policy, 200);
+    test::feed_all(engine, source, test::random_tokens(150, model.hyper().n_vocab));
+    Sequence copy = engine::fork(source);
+    Sequence cut = engine.fork(source, under(policy.c_str()));
+    const auto expected = test::decode_all(engine, source, next);
+    for (Sequence* fork : {&copy, &cut}) {
+      EXPECT_TRUE(test::same_bits(test::decode_all(engine, *fork, next), expected)) << policy;
+      EXPECT_EQ(test::kept_positions(fork->cache), test::kept_positions(source.cache)) << policy;
+    }
+  }
+}
+
+TEST(Fork, ToAPolicyThatNeedsWhatWasNotSeenIsRefused) {
+  const Model model(test::write_tiny_model(), {});
+  Engine engine(model, {.n_threads = 1, .n_batch = 64});
+  const auto refusal = [&](const char* from, const char* to) {
+    Sequence source = test::make_sequence(model, from, 200);
+    test::feed_all(engine, source, test::random_tokens(100, model.hyper().n_vocab));
+    return error_of(ErrorCode::kInvalidArgument, [&] { engine.fork(source, under(to)); });
+  };
+  EXPECT_NE(refusal("full", "snapkv:budget=32").find("needs the last 64 queries"),
+            std::string::npos);
+  EXPECT_NE(refusal("tova:budget=40", "snapkv:budget=32").find("'tova:budget=40'"),
+            std::string::npos);
+  EXPECT_NE(refusal("knorm:budget=40", "h2o:budget=32").find("column mass"), std::string::npos);
 }
 
 TEST(Fork, IsAsLargeAsAsked) {

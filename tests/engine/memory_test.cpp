@@ -96,7 +96,9 @@ TEST(Memory, StaysFlatOverTwoThousandDecodedTokens) {
     test::decode_all(engine, sequence, {&token, 1});
   }
   const size_t late = process_memory().rss_anon_bytes;
-  EXPECT_LE(late, early + (512U << 10));
+  if (!test::is_sanitized()) {  // it holds freed memory back
+    EXPECT_LE(late, early + (512U << 10));
+  }
   EXPECT_EQ(sequence.positions_fed, 2600);
 }
 

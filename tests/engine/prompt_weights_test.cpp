@@ -146,7 +146,7 @@ TEST_P(PromptWeights, MayComeAfterLoading) {
   EXPECT_EQ(later.expanded_bytes(), both_.expanded_bytes());
   EXPECT_EQ(later.expanded_bytes(),
             model::expansion_bytes(later.file(), {WeightType::kBf16, /*is_for_prompts=*/true}));
-  EXPECT_EQ(model::weight_option_name(later.weight_option()), "prompt-bf16");
+  EXPECT_STREQ(model::weight_option_name(later.weight_option()), "prompt-bf16");
   Sequence a = test::make_sequence(later);
   Sequence b = test::make_sequence(both_);
   EXPECT_TRUE(same_bits(read(later, a, PrefillOrder::kLayerMajor),

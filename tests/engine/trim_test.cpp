@@ -220,5 +220,28 @@ TEST(Trim, MakesAHalfFedSequenceUsableWhereNothingOfItIsGone) {
   EXPECT_EQ(sequence.cache.longest(), 4);
 }
 
+TEST(Trim, PoliciesThatHaveSeenLaterQueriesCannotGoBack) {
+  const Model model(test::write_tiny_model(), {});
+  Engine engine(model, {.n_threads = 1, .n_batch = 64});
+  const auto tokens = test::random_tokens(60, model.hyper().n_vocab);
+  for (const char* policy : {"snapkv:budget=100", "tova:budget=100", "h2o:budget=100"}) {
+    Sequence sequence = test::make_sequence(model, policy);
+    const auto expected = test::feed_all(engine, sequence, tokens);
+    const std::string message =
+        test::error_of(ErrorCode::kInvalidArgument, [&] { engine::trim(sequence, 50); });
+    EXPECT_NE(message.find("later queries (allowed: 0 and 60)"), std::string::npos) << message;
+    engine::trim(sequence, 60);
+    EXPECT_EQ(sequence.positions_fed, 60);
+    engine::trim(sequence, 0);
+    EXPECT_TRUE(test::same_bits(test::feed_all(engine, sequence, tokens), expected)) << policy;
+    Sequence fresh = test::make_sequence(model, policy);
+    test::feed_all(engine, fresh, tokens);
+    const auto next = test::random_tokens(60, model.hyper().n_vocab, 2);
+    EXPECT_TRUE(test::same_bits(test::decode_all(engine, sequence, next),
+                                test::decode_all(engine, fresh, next)))
+        << policy;
+  }
+}
+
 }  // namespace
 }  // namespace winnow

@@ -132,7 +132,7 @@ TEST(Weights, RefusesFamiliesWithoutTheirOwnTensors) {
 TEST(WeightOption, ReadsItsNamesAndRefusesOthers) {
   for (const char* name :
        {"file", "f16", "bf16", "f32", "prompt-f16", "prompt-bf16", "prompt-f32"}) {
-    EXPECT_EQ(weight_option_name(parse_weight_option(name)), name);
+    EXPECT_STREQ(weight_option_name(parse_weight_option(name)), name);
   }
   EXPECT_EQ(parse_weight_option("prompt-f32").type, WeightType::kF32);
   EXPECT_EQ(test::error_of(ErrorCode::kInvalidArgument, [] { parse_weight_option("f8"); }),

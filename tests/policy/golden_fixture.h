@@ -1,7 +1,8 @@
 // Small rows that anyone can make anew in any language, for which the scores of published implementations are known:
-// two KV heads of 24 rows with 8 channels, from a linear congruential generator.
+// two KV heads of 24 rows with 8 channels, and two query heads for each, from a linear congruential generator.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -10,6 +11,7 @@
 
 namespace winnow::policy::golden {
 
+inline constexpr int kHeads = 4;
 inline constexpr int kKvHeads = 2;
 inline constexpr int kRows = 24;
 inline constexpr int kHeadDim = 8;
@@ -46,9 +48,72 @@ inline std::vector<TinyHead> heads() {
   return heads;
 }
 
+// Queries of all tokens before rotation [n_rows, n_heads, head_dim].
+inline std::vector<float> plain_queries() {
+  return fill(3, size_t{kRows} * kHeads * kHeadDim);
+}
+
+// And after it: halves of a head are rotated together, base 10000, positions from 0.
+inline std::vector<float> queries() {
+  std::vector<float> q = plain_queries();
+  constexpr size_t kHalf = kHeadDim / 2;
+  for (size_t i = 0; i < q.size(); i += kHeadDim) {
+    for (size_t c = 0; c < kHalf; ++c) {
+      const auto pos = static_cast<double>(i / (size_t{kHeads} * kHeadDim));
+      const double angle = pos * std::pow(10000.0, -2.0 * static_cast<double>(c) / kHeadDim);
+      const double a = static_cast<double>(q[i + c]);
+      const double b = static_cast<double>(q[i + c + kHalf]);
+      q[i + c] = static_cast<float>(a * std::cos(angle) - b * std::sin(angle));
+      q[i + c + kHalf] = static_cast<float>(b * std::cos(angle) + a * std::sin(angle));
+    }
+  }
+  return q;
+}
+
+inline float scale() {
+  return 1.0F / std::sqrt(static_cast<float>(kHeadDim));
+}
+
+// The fixture's heads with the column mass of attention by all its queries.
+inline std::vector<TinyHead> heads_with_mass() {
+  std::vector<TinyHead> all = heads();
+  const std::vector<float> q = queries();
+  constexpr int kGroup = kHeads / kKvHeads;
+  for (int kv_head = 0; kv_head < kKvHeads; ++kv_head) {
+    TinyHead& head = all[static_cast<size_t>(kv_head)];
+    head.mass.assign(kRows, 0);
+    std::vector<float> scratch(kernels::prompt_scratch_floats(kHeadDim, kRows, kRows) + 16);
+    float* memory = scratch.data();
+    while (reinterpret_cast<uintptr_t>(memory) % 64 != 0) {
+      ++memory;
+    }
+    for (int lane = 0; lane < kRows * kGroup; lane += kernels::prompt_tile_lanes()) {
+      kernels::attend_prompt(
+          head.rows({}),
+          {.q = q.data() + static_cast<size_t>(kv_head) * kGroup * kHeadDim,
+           .out = nullptr,
+           .token_stride = size_t{kHeads} * kHeadDim,
+           .gqa_group_size = kGroup,
+           .swa_window = 0,
+           .first_pos = 0,
+           .first_lane = lane,
+           .n_lanes = std::min(kernels::prompt_tile_lanes(), kRows * kGroup - lane),
+           .mass = head.mass.data()},
+          scale(), memory);
+    }
+  }
+  return all;
+}
+
+// The fixture as one layer, with all that a method may ask for.
+class Layer : public TinyLayer {
+ public:
+  Layer() : TinyLayer(heads_with_mass()) { set_queries(queries(), kHeads, kRows, scale()); }
+};
+
 // What a policy keeps of the fixture: slots, which are positions too.
 inline KeptSlots kept_by(const std::string& spec) {
-  return TinyLayer(heads()).kept_by(Policy::parse(spec));
+  return Layer().kept_by(Policy::parse(spec));
 }
 
 }  // namespace winnow::policy::golden

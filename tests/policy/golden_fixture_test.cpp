@@ -33,5 +33,27 @@ TEST(GoldenFixture, MethodsKeepWhatKvpressKeeps) {
                        {0, 1, 2, 3, 16, 17, 18, 19, 20, 21, 22, 23}}));
 }
 
+TEST(GoldenFixture, MethodsThatLookAtAttentionKeepWhatKvpressKeeps) {
+  EXPECT_EQ(kept_by("snapkv:budget=12,n_sink=0,n_recent=0,obs_window=4,kernel=5,pool=avg"),
+            (KeptSlots{{2, 3, 11, 12, 13, 14, 15, 16, 20, 21, 22, 23},
+                       {2, 3, 5, 11, 13, 15, 16, 17, 20, 21, 22, 23}}));
+  EXPECT_EQ(kept_by("tova:budget=12,n_sink=0,n_recent=1,per_layer=true"),
+            (KeptSlots{{0, 1, 6, 8, 9, 10, 11, 13, 14, 16, 21, 23},
+                       {0, 1, 6, 8, 9, 10, 11, 13, 14, 16, 21, 23}}));
+  EXPECT_EQ(
+      kept_by("h2o:budget=12,n_sink=0,n_recent=0,observed=true"),
+      (KeptSlots{{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 15}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 21}}));
+  EXPECT_EQ(kept_by("h2o:budget=12,n_sink=0,n_recent=6"),
+            (KeptSlots{{0, 1, 2, 3, 4, 5, 18, 19, 20, 21, 22, 23},
+                       {0, 1, 2, 3, 4, 5, 18, 19, 20, 21, 22, 23}}));
+}
+
+// kvpress pools the heads of a layer with 0.2 of each head's share kept.
+TEST(GoldenFixture, HeadsShareALayersRowsAsInKvpress) {
+  EXPECT_EQ(kept_by("snapkv+adakv:budget=12,n_sink=0,n_recent=0,obs_window=4,kernel=5,pool=avg"),
+            (KeptSlots{{2, 3, 4, 9, 11, 12, 13, 14, 15, 16, 20, 21, 22, 23},
+                       {2, 3, 5, 11, 15, 17, 20, 21, 22, 23}}));
+}
+
 }  // namespace
 }  // namespace winnow::policy::golden

@@ -12,7 +12,7 @@ TEST(Methods, EveryNameIsUniqueAndFound) {
   for (const Method& method : kMethods) {
     EXPECT_TRUE(names.insert(method.name).second) << method.name;
     EXPECT_EQ(&find_method(method.name), &method);
-    EXPECT_FALSE(method.signal.empty());
+    EXPECT_FALSE(method.kind.empty());
     EXPECT_FALSE(method.help.empty());
   }
 }

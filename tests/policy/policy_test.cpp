@@ -142,10 +142,6 @@ TEST(Policy, HiddenRowsCountAsEvictedForEveryMethod) {
   }
 }
 
-bool reads(const Method& method, std::string_view input) {
-  return method.signal.find(input) != std::string_view::npos;
-}
-
 TEST(Policy, InputsThatAreNotNeededChangeNothing) {
   const TinyHead numbers = TinyHead::random(300, 1);
   for (const Method* method : evicting_methods()) {
@@ -154,10 +150,10 @@ TEST(Policy, InputsThatAreNotNeededChangeNothing) {
     if (!policy.needs().key_norms) {
       others.norms.clear();
     }
-    if (!reads(*method, "key") || method->name == "knorm") {
+    if (!policy.needs().keys) {
       others.keys.clear();
     }
-    if (!reads(*method, "value")) {
+    if (!policy.needs().values) {
       others.values.clear();
     }
     EXPECT_EQ(TinyLayer({others}).kept_by(policy), TinyLayer({numbers}).kept_by(policy))
@@ -169,7 +165,7 @@ TEST(Policy, PermutingHeadsPermutesTheChoice) {
   const std::vector<TinyHead> heads{TinyHead::random(300, 1), TinyHead::random(400, 2),
                                     with_hidden_rows(500, 3, 3)};
   for (const Method* method : evicting_methods()) {
-    if (method->signal == "none") {
+    if (method->kind == "none") {
       continue;  // draws by the head's index
     }
     const Policy policy = policy_of(*method, "budget=40,n_sink=1,n_recent=1");

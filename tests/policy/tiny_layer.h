@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -27,11 +28,15 @@ struct TinyHead {
   int head_dim = 4;
   std::vector<float> keys = {};    // [n_cached, head_dim]; empty: NaN
   std::vector<float> values = {};  // the same
+  std::vector<int64_t> mass = {};  // [n_cached] column mass; empty: the cache keeps none
 
-  // Rows at positions 0 … n-1 with the given squared key norms.
+  // Rows at positions 0 … n-1 with the given squared key norms, and column mass that grows with them.
   static TinyHead with_norms(std::vector<float> norms) {
     TinyHead head{.positions = std::vector<int32_t>(norms.size()), .norms = {}, .hidden = {}};
     std::iota(head.positions.begin(), head.positions.end(), 0);
+    for (const float norm : norms) {
+      head.mass.push_back(std::isfinite(norm) ? static_cast<int64_t>(norm) << 30 : 0);
+    }
     head.norms = std::move(norms);
     return head;
   }
@@ -64,6 +69,9 @@ struct TinyHead {
         head.norms.push_back(norms[slot]);
         head.keys.insert(head.keys.end(), keys.begin() + first, keys.begin() + first + dim);
         head.values.insert(head.values.end(), values.begin() + first, values.begin() + first + dim);
+        if (!mass.empty()) {
+          head.mass.push_back(mass[slot]);
+        }
       }
     }
     return head;
@@ -78,6 +86,7 @@ struct TinyHead {
             .values = elements(values),
             .positions = positions.data(),
             .scores = norms.empty() ? nullptr : norms.data(),
+            .mass = mass.empty() ? nullptr : mass.data(),
             .hidden = hidden.empty() ? nullptr : hidden.data(),
             .n = static_cast<int>(positions.size()),
             .n_hidden = static_cast<int>(std::count_if(hidden.begin(), hidden.end(),
@@ -100,13 +109,47 @@ class TinyLayer {
     nans_.assign(n_most, std::numeric_limits<float>::quiet_NaN());
     for (const TinyHead& head : heads_) {
       rows_.push_back(head.rows(nans_));
+      if (!head.positions.empty()) {
+        n_positions_ = std::max(n_positions_, head.positions.back() + 1);
+      }
+    }
+    if (!heads_.empty()) {  // the same query at the last positions
+      const int n_queries = std::min(n_positions_, 64);
+      const auto n =
+          static_cast<size_t>(n_queries) * heads_.size() * static_cast<size_t>(heads_[0].head_dim);
+      set_queries(std::vector<float>(n, 1.0F), static_cast<int>(heads_.size()), 64, 0.5F,
+                  n_positions_ - n_queries);
     }
   }
   TinyLayer(const TinyLayer&) = delete;
   TinyLayer& operator=(const TinyLayer&) = delete;
 
+  // Queries after rotation [n_tokens, n_heads, head_dim] from first_pos on, of which the last n_queries are remembered, and
+  // what q·k is multiplied with.
+  void set_queries(std::span<const float> q, int n_heads, int n_queries, float scale,
+                   int first_pos = 0) {
+    const int head_dim = heads_[0].head_dim;
+    attention_ = {.n_heads = n_heads,
+                  .n_kv_heads = static_cast<int>(heads_.size()),
+                  .head_dim = head_dim,
+                  .scale = scale};
+    queries_ = kernels::QueryWindow(
+        {.n_heads = n_heads,
+         .head_dim = head_dim,
+         .n_queries = n_queries,
+         .is_watched = std::vector<bool>(static_cast<size_t>(layer_) + 1, true)});
+    const int n_tokens = static_cast<int>(q.size()) / (n_heads * head_dim);
+    n_positions_ = first_pos + n_tokens;
+    queries_.add(layer_, q.data(), n_tokens, first_pos);
+  }
+
   LayerView view(int n_sink = 0) const {
-    return {.layer = layer_, .heads = rows_, .n_sink = n_sink};
+    return {.layer = layer_,
+            .heads = rows_,
+            .n_sink = n_sink,
+            .n_positions = n_positions_,
+            .attention = attention_,
+            .queries = &queries_};
   }
 
   // What the policy keeps of this layer alone [n_kv_heads, n_kept*].
@@ -132,6 +175,9 @@ class TinyLayer {
   std::vector<float> nans_;
   std::vector<cache::HeadRows> rows_;
   int layer_;
+  int n_positions_ = 0;
+  kernels::AttendShape attention_;
+  kernels::QueryWindow queries_;
 };
 
 }  // namespace winnow::policy

@@ -217,6 +217,10 @@ void attend_decode_blocks_impl(const cache::HeadRows& rows, const DecodeQuery& q
       at_block.weights += starts[block] - starts[i];
       finish_block(rows, starts[block], starts[block + 1], group, at_block,
                    partials + static_cast<size_t>(block) * partial_floats);
+      for (size_t head = 0; query.weights != nullptr && head < group; ++head) {
+        std::copy_n(at_block.weights + head * scratch.capacity, starts[block + 1] - starts[block],
+                    query.weights + head * query.weights_stride + starts[block]);
+      }
     }
     i += n;
   }

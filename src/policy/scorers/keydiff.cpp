@@ -35,7 +35,7 @@ float squared_norm(std::span<const float> vector) {
 
 class KeyDiff final : public Scorer {
  public:
-  Needs needs() const override { return {.key_norms = true, .keys = true}; }
+  Needs needs() const override { return {.keys = true, .key_norms = true}; }
 
   // rows.keys [n_cached, head_dim] -> scores [n_cached]
   void score(const LayerView& layer, int kv_head, Scratch& scratch,

@@ -1,0 +1,16 @@
+// The queries that a session remembers, as a section of its file (docs/cache-files.md).
+#pragma once
+
+#include "base/section_file.h"
+#include "kernels/query_window.h"
+
+namespace winnow::engine {
+
+// Writes nothing where no queries are remembered. The window must stay until the file is written.
+void put_queries(const kernels::QueryWindow& window, SectionWriter& file);
+
+// Into `window`, which is empty and of the shape that the policy needs, after n_positions were fed. Throws bad_data where
+// the file has too many queries, or none that are needed.
+void read_queries(SectionFile& file, int n_positions, kernels::QueryWindow& window);
+
+}  // namespace winnow::engine

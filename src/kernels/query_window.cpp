@@ -1,0 +1,54 @@
+#include "kernels/query_window.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace winnow::kernels {
+
+QueryWindow::QueryWindow(const Shape& shape) : shape_(shape), layers_(shape.is_watched.size()) {
+  for (size_t layer = 0; layer < layers_.size(); ++layer) {
+    if (shape.is_watched[layer]) {
+      layers_[layer].q.resize(static_cast<size_t>(shape.n_queries) * token_floats());
+    }
+  }
+}
+
+void QueryWindow::add(int layer, const float* q, int n_tokens, int first_pos) noexcept {
+  if (layers_.empty() || layers_[static_cast<size_t>(layer)].q.empty()) {
+    return;
+  }
+  Layer& state = layers_[static_cast<size_t>(layer)];
+  if (first_pos != state.end_pos) {  // the first, or what came between was taken back
+    state.first_pos = first_pos;
+  }
+  const int n_kept = std::min(n_tokens, shape_.n_queries);
+  for (int token = n_tokens - n_kept; token < n_tokens; ++token) {
+    const auto at = static_cast<size_t>((first_pos + token) % shape_.n_queries);
+    std::copy_n(q + static_cast<size_t>(token) * token_floats(), token_floats(),
+                state.q.data() + at * token_floats());
+  }
+  state.end_pos = first_pos + n_tokens;
+}
+
+int QueryWindow::begin_pos(int layer) const {
+  const Layer& state = layers_[static_cast<size_t>(layer)];
+  return std::max(state.first_pos, state.end_pos - shape_.n_queries);
+}
+
+const float* QueryWindow::query(int layer, int head, int pos) const {
+  WINNOW_CHECK(pos >= begin_pos(layer) && pos < end_pos(layer));
+  const auto at = static_cast<size_t>(pos % shape_.n_queries);
+  return layers_[static_cast<size_t>(layer)].q.data() + at * token_floats() +
+         static_cast<size_t>(head) * static_cast<size_t>(shape_.head_dim);
+}
+
+size_t QueryWindow::bytes() const {
+  size_t floats = 0;
+  for (const Layer& layer : layers_) {
+    floats += layer.q.size();
+  }
+  return floats * sizeof(float);
+}
+
+}  // namespace winnow::kernels

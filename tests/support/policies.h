@@ -1,0 +1,26 @@
+// The policies that tests of all of them go through.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "policy/methods.h"
+
+namespace winnow::test {
+
+// Every method that evicts, with the given budget, and some with allocators.
+inline std::vector<std::string> all_policies(int budget) {
+  const std::string rows = ":budget=" + std::to_string(budget);
+  std::vector<std::string> specs{
+      "knorm+pyramid" + rows, "knorm+adakv" + rows, "snapkv+pyramid+adakv" + rows + ",obs_window=8",
+      "h2o+adakv" + rows + ",observed=true", "tova" + rows + ",per_layer=true"};
+  for (const policy::Method& method : policy::kMethods) {
+    if (method.make != nullptr) {
+      const std::string lag = method.name == "lagkv" ? ",lag=8" : "";
+      specs.push_back(std::string(method.name) + rows + lag);
+    }
+  }
+  return specs;
+}
+
+}  // namespace winnow::test
