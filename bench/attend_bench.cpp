@@ -36,13 +36,15 @@ std::vector<float> normal_floats(size_t n) {
 }
 
 // A cache of n rows in every head of every layer, so that layers take turns in the processor's caches as in a model.
-cache::Cache filled_cache(const Shape& shape, int n_rows, cache::RowType type) {
+cache::Cache filled_cache(const Shape& shape, int n_rows, cache::RowType type,
+                          bool stores_mass = false) {
   cache::Cache cache({.n_layers = shape.n_layers,
                       .n_kv_heads = shape.n_kv_heads,
                       .head_dim = shape.head_dim,
                       .key_type = type,
                       .value_type = type,
-                      .max_rows = n_rows + 1});
+                      .max_rows = n_rows + 1,
+                      .stores_mass = stores_mass});
   const auto rows =
       normal_floats(static_cast<size_t>(n_rows) * static_cast<size_t>(shape.head_dim));
   for (int layer = 0; layer < shape.n_layers; ++layer) {
@@ -60,11 +62,11 @@ cache::Cache filled_cache(const Shape& shape, int n_rows, cache::RowType type) {
 }
 
 // Runs the attend node's work for `n_tokens` queries in every layer.
-void run_attend(benchmark::State& state, bool is_prompt, int n_tokens) {
+void run_attend(benchmark::State& state, bool is_prompt, int n_tokens, bool adds_mass = false) {
   const Shape& shape = kShapes[state.range(0)];
   const int n_rows = static_cast<int>(state.range(1));
   const auto type = static_cast<cache::RowType>(state.range(2));
-  cache::Cache cache = filled_cache(shape, n_rows, type);
+  cache::Cache cache = filled_cache(shape, n_rows, type, adds_mass);
   const size_t token = static_cast<size_t>(shape.n_heads) * static_cast<size_t>(shape.head_dim);
   auto q = normal_floats(token * static_cast<size_t>(n_tokens));
   std::vector<float> out(q.size());
@@ -110,6 +112,12 @@ void decode(benchmark::State& state) {
 void prompt(benchmark::State& state) {
   run_attend(state, true, 128);
 }
+void decode_with_mass(benchmark::State& state) {
+  run_attend(state, false, 1, true);
+}
+void prompt_with_mass(benchmark::State& state) {
+  run_attend(state, true, 128, true);
+}
 
 // What reading the same rows costs, with nothing done to them: the floor of decoding.
 void read_rows(benchmark::State& state) {
@@ -142,6 +150,16 @@ BENCHMARK(read_rows)->ArgsProduct({{0, 2}, {512, 4096}})->Unit(benchmark::kMilli
 BENCHMARK(decode)->ArgsProduct({{0, 1, 2, 3}, {512, 4096}, {1}})->Unit(benchmark::kMillisecond);
 BENCHMARK(decode)->ArgsProduct({{0, 2}, {4096}, {0, 2}})->Unit(benchmark::kMillisecond);
 BENCHMARK(prompt)->ArgsProduct({{0, 1, 2, 3}, {512, 4096}, {1}})->Unit(benchmark::kMillisecond);
+
+// Beside each other, so that their ratio is of one time.
+BENCHMARK(decode)->ArgsProduct({{0, 2}, {16384, 32768}, {1}})->Unit(benchmark::kMillisecond);
+BENCHMARK(decode_with_mass)
+    ->ArgsProduct({{0, 2}, {512, 4096, 16384, 32768}, {1}})
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(prompt)->ArgsProduct({{0, 2}, {16384, 32768}, {1}})->Unit(benchmark::kMillisecond);
+BENCHMARK(prompt_with_mass)
+    ->ArgsProduct({{0, 2}, {512, 4096, 16384, 32768}, {1}})
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace winnow

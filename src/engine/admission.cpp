@@ -64,13 +64,17 @@ void check_admissible(const Sequence& sequence, const Arrival& arrival,
     refuse("its policy '" + sequence.policy.spec() +
            "' has a budget that depends on the prompt and is not resolved");
   }
-  if (sequence.policy.needs().key_norms && !shape.stores_scores) {
-    refuse("its policy '" + sequence.policy.spec() +
-           "' needs key norms, which its cache does not store");
+  const policy::Needs needs = sequence.policy.needs();
+  if ((needs.key_norms && !shape.stores_scores) || (needs.column_mass && !shape.stores_mass)) {
+    refuse("its policy '" + sequence.policy.spec() + "' needs " +
+           (needs.key_norms && !shape.stores_scores ? "key norms" : "column mass") +
+           ", which its cache does not store");
   }
   const int64_t most_kept = sequence.policy.most_rows(shape.n_layers, shape.n_kv_heads);
+  const int64_t n_sharing = most_kept / sequence.policy.budget_rows();  // heads
+  const int64_t most_held = most_kept + n_sharing * sequence.policy.options().slack;
   const int n_stay =
-      arrival.is_cut ? static_cast<int>(std::min<int64_t>(most_kept, INT_MAX)) : INT_MAX;
+      arrival.is_cut ? static_cast<int>(std::min<int64_t>(most_held, INT_MAX)) : INT_MAX;
   for (int layer = 0; layer < shape.n_layers; ++layer) {
     for (int kv_head = 0; kv_head < shape.n_kv_heads; ++kv_head) {
       const int n_cached = sequence.cache.n_cached(layer, kv_head);

@@ -12,7 +12,7 @@ namespace winnow::engine {
 struct Arrival {
   int n_tokens;
   int n_batch;             // so many at once
-  bool is_cut = false;     // to the policy's budget after each time
+  bool is_cut = false;     // back to the budget after each time, when slack is used up too
   bool is_ragged = false;  // neighbours share the steps, so fewer than n_batch may come at once
 };
 

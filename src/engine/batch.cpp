@@ -102,12 +102,16 @@ StepInput Batch::prompt_piece(const Member& member, int n_most) const {
   }
   const bool is_end = n_tokens == member.n_unread();
   const bool is_chunk_end = is_cut_per_chunk && (member.n_read + n_tokens) % n_batch == 0;
+  Cut cut = is_chunk_end ? Cut::kIfDue : Cut::kNever;
+  if (is_end && member.eviction != PromptEviction::kNever) {
+    cut = Cut::kAlways;
+  }
   return {.sequence = member.sequence,
           .tokens = std::span(member.prompt)
                         .subspan(static_cast<size_t>(member.n_read), static_cast<size_t>(n_tokens)),
           .is_prompt = true,
           .wants_logits = is_end,
-          .is_cut = is_chunk_end || (is_end && member.eviction != PromptEviction::kNever)};
+          .cut = cut};
 }
 
 std::span<const Batch::NextLogits> Batch::step() {

@@ -122,9 +122,11 @@ void Engine::feed_chunk_major(PromptFeed& prompt) {
     settle(chunk, 0, n_layers);
     for (size_t i = 0; i < chunk.slices.size(); ++i) {
       Sequence& sequence = *chunk.sequences[i];
-      if (prompt.options.eviction == PromptEviction::kPerChunk && evictor_.evict(sequence)) {
+      const bool is_end = prompt.is_end(chunk.slices[i], sequence);
+      if (prompt.options.eviction == PromptEviction::kPerChunk && (is_end || is_due(sequence)) &&
+          evictor_.evict(sequence)) {
         ++sequence.evictions.count;
-        sequence.evicted_during_prompt |= !prompt.is_end(chunk.slices[i], sequence);
+        sequence.evicted_during_prompt |= !is_end;
       }
     }
     prompt.step_done();
@@ -279,7 +281,7 @@ void Engine::step(std::span<const StepInput> inputs, std::vector<float>& logits)
   for (const StepInput& input : inputs) {
     Sequence& sequence = *input.sequence;
     sequence.positions_fed += static_cast<int>(input.tokens.size());
-    if (input.is_prompt ? input.is_cut : is_due(sequence)) {
+    if (input.cut == Cut::kAlways || (input.cut == Cut::kIfDue && is_due(sequence))) {
       sequence.evictions.count += evictor_.evict(sequence) ? 1 : 0;
     }
   }

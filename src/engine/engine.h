@@ -19,14 +19,16 @@ struct DecodeInput {
   Token token;
 };
 
+enum class Cut { kNever, kIfDue, kAlways };
+
 // A sequence's part in a step.
 struct StepInput {
   Sequence* sequence;
   std::span<const Token> tokens;
   bool is_prompt = false;     // else one generated token
   bool wants_logits = false;  // of a prompt's last token; generated tokens always have them
-  // A prompt's rows are cut afterwards; those of generated tokens when the policy's schedule says so.
-  bool is_cut = false;
+  // Whether the rows are cut afterwards: always, never, or when the policy's schedule says so.
+  Cut cut = Cut::kIfDue;
 };
 
 struct EngineOptions {

@@ -46,10 +46,15 @@ class RowCount {
       feed_layer_major(n_tokens);
       return;
     }
+    if (input_.evict == EvictWhen::kPerChunk &&
+        slack() > 0) {  // heads need not be cut at the same time
+      longest_ =
+          std::max(longest_, std::min(head_ + n_tokens, n_sharing() * capacity() + input_.n_batch));
+    }
     for (int64_t fed = 0; fed < n_tokens; fed += input_.n_batch) {
       step(std::min<int64_t>(n_tokens - fed, input_.n_batch));
       if (input_.evict == EvictWhen::kPerChunk) {
-        cut();
+        cut_if_due();
       }
     }
     cut();
@@ -58,20 +63,17 @@ class RowCount {
   // Followed token by token only where something changes: windows fill up, heads grow to their capacity, and from there on
   // the slack is used up and given back again and again.
   void decode(int64_t n_tokens) {
-    const int64_t slack = policy_.is_unlimited() ? 0 : policy_.options().slack;
-    const int64_t capacity = policy_.budget_rows() + slack;
-    const int64_t n_sharing = most_kept() / policy_.budget_rows();  // heads
-    longest_ = std::max(longest_, std::min(head_ + n_tokens, n_sharing * capacity + 1));
+    longest_ = std::max(longest_, std::min(head_ + n_tokens, n_sharing() * capacity() + 1));
     const int64_t n_window_fills = std::min<int64_t>(n_tokens, 2 * int64_t{swa_window_} + 64);
     decode_each(n_window_fills);
     const int64_t rest = n_tokens - n_window_fills;
     const int64_t n_growing =
-        std::clamp<int64_t>(capacity - policy::rows_per_head(policy_, held()), 0, rest);
+        std::clamp<int64_t>(capacity() - policy::rows_per_head(policy_, held()), 0, rest);
     if (n_growing > 0) {
       grow(n_growing - 1);
       step(1);
     }
-    decode_each(std::min(rest - n_growing, slack + 2));
+    decode_each(std::min(rest - n_growing, slack() + 2));
   }
 
   // Rows of all layers and KV heads.
@@ -82,12 +84,20 @@ class RowCount {
   int64_t longest() const { return longest_; }  // of a head
 
  private:
+  int64_t slack() const { return policy_.is_unlimited() ? 0 : policy_.options().slack; }
+  int64_t capacity() const { return policy_.budget_rows() + slack(); }
+  int64_t n_sharing() const { return most_kept() / policy_.budget_rows(); }  // heads
+
   void decode_each(int64_t n_tokens) {
     for (int64_t i = 0; i < n_tokens; ++i) {
       step(1);
-      if (policy::is_due(policy_, policy::rows_per_head(policy_, held()))) {
-        cut();
-      }
+      cut_if_due();
+    }
+  }
+
+  void cut_if_due() {
+    if (policy::is_due(policy_, policy::rows_per_head(policy_, held()))) {
+      cut();
     }
   }
 

@@ -20,6 +20,15 @@ size_t align(size_t floats) {
   return (floats + kAlignFloats - 1) / kAlignFloats * kAlignFloats;
 }
 
+void decay_mass(std::span<int64_t> mass, float decay) {
+  if (decay == 1.0F) {
+    return;
+  }
+  for (int64_t& each : mass) {
+    each = static_cast<int64_t>(static_cast<double>(each) * static_cast<double>(decay));
+  }
+}
+
 float* align_pointer(float* pointer) {
   const auto address = reinterpret_cast<uintptr_t>(pointer);
   return pointer + (64 - address % 64) % 64 / sizeof(float);
@@ -273,6 +282,7 @@ void StepContext::attend_decode_item(const Item& item, const LayerOps& ops, cons
     merge_decode_blocks(partials, n_blocks(slice.first_pos), group, shape_.head_dim,
                         static_cast<float*>(out->data) + first);
     if (mass != nullptr) {
+      decay_mass({mass, static_cast<size_t>(rows.n)}, slice.mass_decay);
       add_decode_mass(rows, query, partials, mass);
     }
   }

@@ -24,6 +24,7 @@ struct Slice {
   int first_pos;                   // absolute position of the first token
   bool is_prompt;                  // else one generated token, which takes the decode kernel
   QueryWindow* queries = nullptr;  // where the tokens' queries are remembered; null: nowhere
+  float mass_decay = 1;            // a generated token multiplies column mass with this first
 };
 
 class StepContext;

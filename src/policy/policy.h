@@ -29,7 +29,7 @@ struct PolicyOptions {
   Budget budget;
   int n_sink = 4;     // first positions always kept
   int n_recent = -1;  // last rows always kept; -1: a quarter of the budget
-  int slack = 0;      // rows that decoding may use beyond the budget before a head is cut back
+  int slack = 0;      // rows beyond the budget that may be used before heads are cut back
 
   template <typename Visitor>
   void visit(Visitor& v) {
@@ -37,7 +37,8 @@ struct PolicyOptions {
     v(n_sink, "n_sink", 0, 1 << 20, "positions 0 … n_sink-1 are always kept");
     v(n_recent, "n_recent", -1, 1 << 24,
       "the last rows are always kept; -1: a quarter of the budget");
-    v(slack, "slack", 0, 1 << 20, "rows beyond the budget that decoding may use before it evicts");
+    v(slack, "slack", 0, 1 << 20,
+      "rows beyond the budget that decoding, and --evict per-chunk, may use before rows go");
   }
 };
 

@@ -21,6 +21,7 @@ struct Needs {
   // Kept beside them, for the methods that ask for it.
   bool key_norms = false;    // HeadRows::scores: the squared key norm, written at append
   bool column_mass = false;  // HeadRows::mass: the softmax weights received from all queries so far
+  float mass_decay = 1;      // each generated token multiplies the column mass so far with it
   int n_queries = 0;         // LayerView::queries holds the last so many, or as many as there were
 };
 

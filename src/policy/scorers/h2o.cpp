@@ -18,10 +18,12 @@ namespace {
 
 struct H2oOptions {
   bool observed = false;  // Eq. (2)
+  float decay = 1.0F;     // Eq. (1): each generated token multiplies the sum so far with it
 
   template <typename Visitor>
   void visit(Visitor& v) {
     v(observed, "observed", "the mean over the queries that could see a row, not the sum");
+    v(decay, "decay", 0.0F, 1.0F, "each generated token multiplies the sums so far with it");
   }
 };
 
@@ -29,7 +31,7 @@ class H2o final : public Scorer {
  public:
   explicit H2o(const H2oOptions& options) : options_(options) {}
 
-  Needs needs() const override { return {.column_mass = true}; }
+  Needs needs() const override { return {.column_mass = true, .mass_decay = options_.decay}; }
 
   // rows.mass [n_cached] -> scores [n_cached]
   void score(const LayerView& layer, int kv_head, Scratch& /*scratch*/,
