@@ -84,22 +84,25 @@ TEST(Memory, StaysFlatOverTwoThousandDecodedTokens) {
   const Model model(test::write_tiny_model(wide_cache()), {});
   Engine engine(model, {.n_threads = 1, .n_batch = 512});
   const auto prompt = test::random_tokens(600, model.hyper().n_vocab);
-  Sequence sequence = test::make_sequence(model, "knorm:budget=128", 8192, cache::RowType::kF16);
-  test::feed_all(engine, sequence, prompt, PrefillOrder::kLayerMajor);
   const auto tokens = test::random_tokens(2000, model.hyper().n_vocab, 3);
   const std::span<const int32_t> all(tokens);
-  for (const int32_t token : all.first(100)) {
-    test::decode_all(engine, sequence, {&token, 1});
+  for (const char* policy : {"knorm:budget=128", "h2o:budget=128", "tova:budget=128,slack=8"}) {
+    Sequence sequence = test::make_sequence(model, policy, 8192, cache::RowType::kF16);
+    test::feed_all(engine, sequence, prompt, PrefillOrder::kLayerMajor);
+    for (const int32_t token : all.first(100)) {
+      test::decode_all(engine, sequence, {&token, 1});
+    }
+    const size_t early = process_memory().rss_anon_bytes;
+    for (const int32_t token : all.subspan(100)) {
+      test::decode_all(engine, sequence, {&token, 1});
+      ASSERT_LE(sequence.cache.longest(), 128 + sequence.policy.options().slack);
+    }
+    const size_t late = process_memory().rss_anon_bytes;
+    if (!test::is_sanitized()) {  // it holds freed memory back
+      EXPECT_LE(late, early + (512U << 10)) << policy;
+    }
+    EXPECT_EQ(sequence.positions_fed, 2600);
   }
-  const size_t early = process_memory().rss_anon_bytes;
-  for (const int32_t token : all.subspan(100)) {
-    test::decode_all(engine, sequence, {&token, 1});
-  }
-  const size_t late = process_memory().rss_anon_bytes;
-  if (!test::is_sanitized()) {  // it holds freed memory back
-    EXPECT_LE(late, early + (512U << 10));
-  }
-  EXPECT_EQ(sequence.positions_fed, 2600);
 }
 
 TEST(Memory, LayerMajorHoldsOneLayerOfTheWholePrompt) {
