@@ -1,4 +1,4 @@
-// What the last queries attend to, computed anew from the queries that the engine remembers and the cached keys.
+// What queries attend to, computed anew from the queries, such as the engine remembers, and the cached keys.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,20 @@ namespace winnow::policy {
 
 // How many of the last `n_queries` queries of a layer there are.
 int n_remembered(const LayerView& layer, int n_queries);
+
+// Queries of consecutive positions, of query heads that share a KV head.
+struct Queries {
+  const float* q;       // [n_tokens, n_heads, head_dim]
+  size_t token_stride;  // floats from one token to the next
+  int n_heads;
+  int n_tokens;
+  int first_pos;
+};
+
+// Adds the softmax weights that the rows get of the queries to mass [rows.n], in units of 1 / mass_scale. A query sees the
+// visible rows at positions up to its own.
+void add_attention_mass(const cache::HeadRows& rows, const Queries& queries, float scale,
+                        double mass_scale, Scratch& scratch, std::span<int64_t> mass);
 
 // Query heads of the group of a KV head.
 struct GroupHeads {

@@ -1,5 +1,5 @@
-// Writes what the fuzz targets begin with: write_seeds FOLDER fills FOLDER/cache, FOLDER/gguf, FOLDER/spec and
-// FOLDER/text.
+// Writes what the fuzz targets begin with: write_seeds FOLDER fills FOLDER/cache, FOLDER/gguf, FOLDER/npz, FOLDER/spec
+// and FOLDER/text.
 
 #include <cstdio>
 #include <filesystem>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "base/npz.h"
 #include "engine/session.h"
 #include "policy/methods.h"
 #include "policy/policy.h"
@@ -75,6 +76,23 @@ std::vector<std::string> caches() {
   return files;
 }
 
+// Cases of two heads with three rows of two elements.
+std::vector<std::string> cases() {
+  const std::vector<float> elements{1, -2, 3, 0.5F, 0, 1, 2, 2, -1, 4, 1, 1};
+  const std::vector<int32_t> positions{0, 1, 5};
+  const double scale = 0.5;
+  const auto bytes = [](const auto& all) { return std::as_bytes(std::span(all)); };
+  const NpyArray rows{.type = "<f4", .shape = {2, 3, 2}, .bytes = bytes(elements)};
+  const NpyArray of_a_layer{.type = "<f4", .shape = {1, 2, 3, 2}, .bytes = bytes(elements)};
+  using Arrays = std::vector<std::pair<std::string, NpyArray>>;
+  return {format_npz(Arrays{{"K", rows},
+                            {"V", rows},
+                            {"Q", rows},
+                            {"positions", {"<i4", {3}, bytes(positions)}},
+                            {"scale", {"<f8", {}, bytes(std::span(&scale, 1))}}}),
+          format_npz(Arrays{{"K", of_a_layer}, {"Q", of_a_layer}}), format_npy(rows)};
+}
+
 void write(const std::filesystem::path& folder, const std::vector<std::string>& contents) {
   std::filesystem::create_directories(folder);
   for (size_t i = 0; i < contents.size(); ++i) {
@@ -97,6 +115,7 @@ int main(int argc, char** argv) {
   }
   winnow::write(folder / "cache", winnow::caches());
   winnow::write(folder / "gguf", files);
+  winnow::write(folder / "npz", winnow::cases());
   winnow::write(folder / "spec", winnow::specs());
   winnow::write(folder / "text", winnow::kTexts);
   return 0;

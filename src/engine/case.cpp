@@ -1,0 +1,253 @@
+#include "engine/case.h"
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <string>
+
+#include "base/error.h"
+#include "cache/cache.h"
+#include "kernels/append.h"
+#include "kernels/parallel.h"
+#include "policy/window_attention.h"
+
+namespace winnow::engine {
+namespace {
+
+// How many of the last rows, up to n_most, have positions without a gap.
+int n_consecutive(std::span<const int32_t> positions, int n_most) {
+  int n = 1;
+  const auto end = std::ssize(positions);
+  while (n < n_most && positions[static_cast<size_t>(end - n - 1)] ==
+                           positions[static_cast<size_t>(end - n)] - 1) {
+    ++n;
+  }
+  return n;
+}
+
+// What is missing of what the policy reads; empty when nothing is.
+std::string missing(const Case& given, const policy::Needs& needs) {
+  std::vector<std::string> problems;
+  if (needs.values && given.values.empty()) {
+    problems.emplace_back("needs values, and there is no V");
+  }
+  if (needs.column_mass && given.n_queries < given.n_rows) {
+    problems.push_back("needs column mass, which is computed from the queries of all " +
+                       std::to_string(given.n_rows) + " rows, and " +
+                       (given.n_heads == 0 ? "there is no Q"
+                                           : "Q has those of " + std::to_string(given.n_queries)));
+  }
+  const int n_queries = std::min(needs.n_queries, given.n_rows);
+  if (given.n_queries < n_queries) {
+    problems.push_back(
+        "needs the last " + std::to_string(n_queries) + " queries, and " +
+        (given.n_heads == 0 ? "there is no Q" : "Q has " + std::to_string(given.n_queries)));
+  } else if (n_queries > 0 && n_consecutive(given.positions, n_queries) < n_queries) {
+    problems.push_back("needs the last " + std::to_string(n_queries) +
+                       " queries, and the positions of the last " + std::to_string(n_queries) +
+                       " rows have gaps");
+  }
+  std::string text;
+  for (const std::string& problem : problems) {
+    text += (text.empty() ? "" : "; ") + problem;
+  }
+  return text;
+}
+
+class CaseScorer {
+ public:
+  CaseScorer(const Case& given, policy::Policy policy, int n_threads)
+      : given_(given),
+        policy_(std::move(policy)),
+        needs_(policy_.needs()),
+        cache_({.n_layers = given.n_layers,
+                .n_kv_heads = given.n_kv_heads,
+                .head_dim = given.head_dim,
+                .key_type = given.key_type,
+                .value_type = given.value_type,
+                .max_rows = given.n_rows,
+                .stores_scores = needs_.key_norms,
+                .stores_mass = needs_.column_mass}),
+        attention_({.n_heads = given.n_heads,
+                    .n_kv_heads = given.n_kv_heads,
+                    .head_dim = given.head_dim,
+                    .scale = given.scale}),
+        queries_({.n_heads = given.n_heads,
+                  .head_dim = given.head_dim,
+                  .n_queries = needs_.n_queries,
+                  .is_watched = std::vector<bool>(static_cast<size_t>(given.n_layers), true)}),
+        parallel_(n_threads),
+        scratch_(static_cast<size_t>(n_threads)) {
+    policy_.resolve({.n_document = given.n_rows,
+                     .row_bytes = static_cast<int64_t>(cache_.shape().row_bytes()),
+                     .n_heads = n_heads()});
+  }
+
+  CaseResult run() {
+    for_heads([&](int layer, int kv_head, Scratch& scratch) {
+      append(layer, kv_head);
+      if (needs_.column_mass) {
+        add_mass(layer, kv_head, scratch);
+      }
+    });
+    for (int layer = 0; needs_.n_queries > 0 && layer < given_.n_layers; ++layer) {
+      add_queries(layer);
+    }
+    view_layers();
+    CaseResult result;
+    result.budget_rows = policy_.budget_rows();
+    score(result);
+    choose(result);
+    return result;
+  }
+
+ private:
+  int n_heads() const { return given_.n_layers * given_.n_kv_heads; }
+  size_t dim() const { return static_cast<size_t>(given_.head_dim); }
+  size_t n_rows() const { return static_cast<size_t>(given_.n_rows); }
+  size_t head_index(int layer, int kv_head) const {
+    return static_cast<size_t>(layer) * static_cast<size_t>(given_.n_kv_heads) +
+           static_cast<size_t>(kv_head);
+  }
+
+  // Runs body(layer, kv_head, scratch) for all heads.
+  template <typename Body>
+  void for_heads(const Body& body) {
+    parallel_.run(n_heads(), [&](int item, int thread) {
+      body(item / given_.n_kv_heads, item % given_.n_kv_heads,
+           scratch_[static_cast<size_t>(thread)]);
+    });
+  }
+
+  // Calls body(first, n) for each run of rows at consecutive positions.
+  template <typename Body>
+  void for_runs(const Body& body) const {
+    for (int first = 0; first < given_.n_rows;) {
+      int n = 1;
+      while (first + n < given_.n_rows && position(first + n) == position(first) + n) {
+        ++n;
+      }
+      body(first, n);
+      first += n;
+    }
+  }
+  int32_t position(int row) const { return given_.positions[static_cast<size_t>(row)]; }
+
+  void append(int layer, int kv_head) {
+    const size_t begin = head_index(layer, kv_head) * n_rows() * dim();
+    const std::vector<float> zeros(given_.values.empty() ? n_rows() * dim() : 0);
+    const float* const values = zeros.empty() ? given_.values.data() + begin : zeros.data();
+    for_runs([&](int first, int n) {
+      const size_t at = static_cast<size_t>(first) * dim();
+      const kernels::NewRows rows{.keys = given_.keys.data() + begin + at,
+                                  .values = values + at,
+                                  .stride = dim(),
+                                  .n_rows = n,
+                                  .first_pos = position(first)};
+      cache_.commit(layer, kv_head, n,
+                    kernels::append_rows(rows, cache_.shape(), cache_.reserve(layer, kv_head, n)));
+    });
+  }
+
+  // The queries of some heads and of the tokens from `first` on, a token after the other: q [n, heads, head_dim].
+  void copy_queries(int layer, int first_head, int heads, int first, int n, float* q) const {
+    const auto n_queries = static_cast<size_t>(given_.n_queries);
+    for (int i = 0; i < n; ++i) {
+      for (int head = first_head; head < first_head + heads; ++head) {
+        const size_t row = (static_cast<size_t>(layer) * static_cast<size_t>(given_.n_heads) +
+                            static_cast<size_t>(head)) *
+                               n_queries +
+                           static_cast<size_t>(first + i);
+        q = std::copy_n(given_.queries.data() + row * dim(), dim(), q);
+      }
+    }
+  }
+
+  void add_mass(int layer, int kv_head, Scratch& scratch) {
+    const Scratch::Frame frame(scratch);
+    const int group = attention_.gqa_group_size();
+    const size_t token = static_cast<size_t>(group) * dim();
+    const std::span<float> q = scratch.take<float>(n_rows() * token);
+    copy_queries(layer, kv_head * group, group, 0, given_.n_rows, q.data());
+    for_runs([&](int first, int n) {
+      policy::add_attention_mass(cache_.rows(layer, kv_head),
+                                 {.q = q.data() + static_cast<size_t>(first) * token,
+                                  .token_stride = token,
+                                  .n_heads = group,
+                                  .n_tokens = n,
+                                  .first_pos = position(first)},
+                                 given_.scale, kernels::kMassScale, scratch,
+                                 {cache_.mass(layer, kv_head), n_rows()});
+    });
+  }
+
+  void add_queries(int layer) {
+    const int n = std::min(needs_.n_queries, given_.n_rows);
+    std::vector<float> q(static_cast<size_t>(n) * static_cast<size_t>(given_.n_heads) * dim());
+    copy_queries(layer, 0, given_.n_heads, given_.n_queries - n, n, q.data());
+    queries_.add(layer, q.data(), n, position(given_.n_rows - n));
+  }
+
+  void view_layers() {
+    for (int head = 0; head < n_heads(); ++head) {
+      rows_.push_back(cache_.rows(head / given_.n_kv_heads, head % given_.n_kv_heads));
+    }
+    const auto n_kv_heads = static_cast<size_t>(given_.n_kv_heads);
+    for (int layer = 0; layer < given_.n_layers; ++layer) {
+      layers_.push_back({.layer = layer,
+                         .heads = std::span(rows_).subspan(head_index(layer, 0), n_kv_heads),
+                         .n_sink = policy_.options().n_sink,
+                         .n_positions = given_.positions.back() + 1,
+                         .attention = attention_,
+                         .queries = &queries_});
+    }
+  }
+
+  void score(CaseResult& result) {
+    result.scores.resize(static_cast<size_t>(n_heads()) * n_rows());
+    for_heads([&](int layer, int kv_head, Scratch& scratch) {
+      policy_.scorer()->score(
+          layers_[static_cast<size_t>(layer)], kv_head, scratch,
+          std::span(result.scores).subspan(head_index(layer, kv_head) * n_rows(), n_rows()));
+    });
+    result.nan_scores =
+        std::ranges::count_if(result.scores, [](float score) { return std::isnan(score); });
+  }
+
+  void choose(CaseResult& result) {
+    policy::Choice choice;
+    const bool is_cut = policy_.choose(layers_, parallel_, choice);
+    result.kept.assign(result.scores.size(), is_cut ? 0 : 1);
+    result.n_kept.assign(static_cast<size_t>(n_heads()), given_.n_rows);
+    for (size_t head = 0; is_cut && head < choice.kept.size(); ++head) {
+      result.n_kept[head] = std::ssize(choice.kept[head]);
+      for (const int slot : choice.kept[head]) {
+        result.kept[head * n_rows() + static_cast<size_t>(slot)] = 1;
+      }
+    }
+  }
+
+  const Case& given_;
+  policy::Policy policy_;
+  policy::Needs needs_;
+  cache::Cache cache_;
+  kernels::AttendShape attention_;
+  kernels::QueryWindow queries_;
+  kernels::ParallelFor parallel_;
+  std::vector<Scratch> scratch_;           // [n_threads]
+  std::vector<cache::HeadRows> rows_;      // [n_layers, n_kv_heads]
+  std::vector<policy::LayerView> layers_;  // [n_layers]
+};
+
+}  // namespace
+
+CaseResult score_case(const Case& given, policy::Policy policy, int n_threads) {
+  WINNOW_CHECK(!policy.is_unlimited() && given.n_rows > 0);
+  const std::string problem = missing(given, policy.needs());
+  if (!problem.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "policy '" + policy.spec() + "' " + problem);
+  }
+  return CaseScorer(given, std::move(policy), n_threads).run();
+}
+
+}  // namespace winnow::engine
