@@ -1,8 +1,10 @@
-// winnow methods: the lists of eviction methods and allocators, from the tables that the program itself uses.
+// winnow methods: the lists of eviction methods and allocators, from the tables that the program itself uses. Its Markdown
+// is docs/methods.md.
 
 #include "policy/methods.h"
 
 #include <CLI/CLI.hpp>
+#include <cctype>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -31,6 +33,17 @@ ordered_json options_json(const std::vector<OptionDescription>& options) {
   return list;
 }
 
+std::vector<std::string> divides(const policy::AllocatorPart& part) {
+  std::vector<std::string> list;
+  if (part.divides_layers) {
+    list.emplace_back("layers");
+  }
+  if (part.divides_heads) {
+    list.emplace_back("heads");
+  }
+  return list;
+}
+
 ordered_json methods_json() {
   ordered_json methods = ordered_json::array();
   for (const policy::Method& method : policy::kMethods) {
@@ -44,21 +57,106 @@ ordered_json methods_json() {
   }
   ordered_json allocators = ordered_json::array();
   for (const policy::AllocatorPart& part : policy::kAllocators) {
-    ordered_json divides = ordered_json::array();
-    if (part.divides_layers) {
-      divides.push_back("layers");
-    }
-    if (part.divides_heads) {
-      divides.push_back("heads");
-    }
     allocators.push_back({{"name", part.name},
-                          {"divides", std::move(divides)},
+                          {"divides", divides(part)},
                           {"help", part.help},
                           {"options", options_json(policy::describe_options(part))}});
   }
   return {{"methods", std::move(methods)},
           {"allocators", std::move(allocators)},
           {"policy_options", options_json(policy::describe_policy_options())}};
+}
+
+// A cell of a Markdown table.
+std::string cell(std::string text) {
+  for (size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) {
+    text.insert(at, 1, '\\');
+  }
+  return " " + text + (text.empty() ? "|" : " |");
+}
+
+std::string code(std::string_view name) {
+  return "`" + std::string(name) + "`";
+}
+
+std::string row(const std::vector<std::string>& cells) {
+  std::string text = "|";
+  for (const std::string& each : cells) {
+    text += cell(each);
+  }
+  return text + "\n";
+}
+
+std::string table_head(const std::vector<std::string>& titles) {
+  std::string text = row(titles) + "|";
+  for (size_t i = 0; i < titles.size(); ++i) {
+    text += "---|";
+  }
+  return text + "\n";
+}
+
+std::string list_text(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) {
+    text += (text.empty() ? "" : ", ") + word;
+  }
+  return text;
+}
+
+std::string options_markdown(const std::vector<OptionDescription>& options) {
+  if (options.empty()) {
+    return "No options of its own.\n";
+  }
+  std::string text = table_head({"option", "type", "default", "range", "meaning"});
+  for (const OptionDescription& option : options) {
+    const std::string standard = option.default_value.empty() ? "" : code(option.default_value);
+    text += row({code(option.name), option.type, standard, option.range, option.help});
+  }
+  return text;
+}
+
+// A heading, what the part does, its options.
+template <typename Part>
+std::string part_markdown(const Part& part) {
+  std::string help(part.help);
+  help[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(help[0])));
+  return "\n### " + std::string(part.name) + "\n\n" + help + ".\n\n" +
+         options_markdown(policy::describe_options(part));
+}
+
+std::string methods_markdown() {
+  std::string text =
+      "# The parts of a policy\n\n"
+      "<!-- Written by `winnow methods --markdown`; a test compares the two. -->\n\n"
+      "What a policy `METHOD[+ALLOCATOR...][:OPTION=VALUE,...]` may be made of; "
+      "[policies.md](policies.md) says how the "
+      "parts work together\nand where each comes from. `winnow methods --json` prints the same for "
+      "programs.\n\n"
+      "## Methods\n\n"
+      "Path independent: given keys and values, the kept rows do not depend on how often and when "
+      "rows were evicted on the "
+      "way.\nWhat a method needs is that of its default options; the cost is that of each "
+      "eviction, beside selection.\n\n";
+  text += table_head({"method", "class", "needs", "path independent", "cost"});
+  for (const policy::Method& method : policy::kMethods) {
+    text += row({"[" + std::string(method.name) + "](#" + std::string(method.name) + ")",
+                 std::string(method.kind), list_text(policy::describe_needs(method)),
+                 method.is_path_independent ? "yes" : "no", std::string(method.cost)});
+  }
+  for (const policy::Method& method : policy::kMethods) {
+    text += part_markdown(method);
+  }
+  text += "\n## Allocators\n\n";
+  text += table_head({"allocator", "divides the budget over"});
+  for (const policy::AllocatorPart& part : policy::kAllocators) {
+    text += row({"[" + std::string(part.name) + "](#" + std::string(part.name) + ")",
+                 list_text(divides(part))});
+  }
+  for (const policy::AllocatorPart& part : policy::kAllocators) {
+    text += part_markdown(part);
+  }
+  return text + "\n## Options of every method but full\n\n" +
+         options_markdown(policy::describe_policy_options());
 }
 
 void print_options(const std::vector<OptionDescription>& options, const char* indent) {
@@ -95,10 +193,12 @@ void print_text() {
 
 Verb add_methods(CLI::App& app) {
   const auto is_json = std::make_shared<bool>(false);
-  app.add_flag("--json", *is_json, "print the list as JSON");
-  return [is_json] {
-    if (*is_json) {
-      write_output(methods_json().dump(2) + "\n");
+  const auto is_markdown = std::make_shared<bool>(false);
+  CLI::Option* const json = app.add_flag("--json", *is_json, "print the list as JSON");
+  app.add_flag("--markdown", *is_markdown, "print the list as a document")->excludes(json);
+  return [is_json, is_markdown] {
+    if (*is_json || *is_markdown) {
+      write_output(*is_json ? methods_json().dump(2) + "\n" : methods_markdown());
     } else {
       print_text();
       write_output("");
