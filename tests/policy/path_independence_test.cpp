@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
 
 #include "cache/cache.h"
+#include "kernels/append.h"
 #include "kernels/parallel.h"
 #include "policy/methods.h"
 #include "policy/policy.h"
@@ -142,6 +144,49 @@ TEST(PathIndependence, AnyChunkingKeepsWhatOneShotKeeps) {
     for (int trial = 0; trial < 1000 && !HasFatalFailure(); ++trial) {
       expect_path_independence(method, random);
     }
+  }
+}
+
+// Scores are written once, at append, and never computed anew by other arithmetic: norms that differ by a bit rank alike
+// however the rows came.
+TEST(PathIndependence, ScoresThatDifferByABitRankAlikeForAnyChunking) {
+  std::mt19937 random(8);
+  const Policy policy = Policy::parse("knorm:budget=20,n_sink=2,n_recent=3");
+  constexpr int kRows = 200;
+  std::vector<float> elements(size_t{kRows} * kHeadDim);
+  for (float& element :
+       elements) {  // all norms are those of ones, but for a few units in the last place
+    element = draw_between(random, 0, 1) == 0 ? 1.0F : std::nextafter(1.0F, 2.0F);
+  }
+  const auto kept = [&](int max_chunk) {
+    kernels::ParallelFor parallel(1);
+    cache::Cache cache({.n_layers = 1,
+                        .n_kv_heads = kHeads,
+                        .head_dim = kHeadDim,
+                        .key_type = cache::RowType::kF32,
+                        .value_type = cache::RowType::kF32,
+                        .max_rows = kRows,
+                        .stores_scores = true});
+    for (int begin = 0; begin < kRows;) {
+      const int n =
+          max_chunk == kRows ? kRows : std::min(kRows - begin, draw_between(random, 1, max_chunk));
+      for (int head = 0; head < kHeads; ++head) {
+        const kernels::NewRows rows{.keys = &elements[static_cast<size_t>(begin) * kHeadDim],
+                                    .values = elements.data(),
+                                    .stride = kHeadDim,
+                                    .n_rows = n,
+                                    .first_pos = begin};
+        cache.commit(0, head, n,
+                     kernels::append_rows(rows, cache.shape(), cache.reserve(0, head, n)));
+      }
+      cut_back(policy, Removal::kEvict, parallel, cache);
+      begin += n;
+    }
+    return Positions{cache.positions(0, 0), cache.positions(0, 1)};
+  };
+  const Positions expected = kept(kRows);
+  for (const int max_chunk : {1, 2, 7, 64}) {
+    EXPECT_EQ(kept(max_chunk), expected) << max_chunk;
   }
 }
 
