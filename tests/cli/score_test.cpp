@@ -1,6 +1,7 @@
 // winnow score: what policies make of keys, values and queries in a file.
 
 #include <cmath>
+#include <filesystem>
 #include <numeric>
 
 #include "base/files.h"
@@ -314,6 +315,15 @@ TEST(Score, DamagedFilesAreRefused) {
   changed[500] = static_cast<char>(changed[500] ^ 1);
   expect_refused(score(changed, {"knorm:budget=12"}), kBadData, {"case.npz: K"});
   expect_refused(score("no archive at all", {"knorm:budget=12"}), kBadData, {"not a whole .npz"});
+}
+
+TEST(Score, WritesToThePathAsItWasGiven) {
+  const std::string path = temporary_path("scores-without-suffix");
+  const Outcome outcome = run_winnow({"score", "-i", write_text("case.npz", npz_of(golden_case())),
+                                      "-o", path, "--policy", "knorm:budget=12"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_TRUE(std::filesystem::is_regular_file(path));
+  EXPECT_FALSE(std::filesystem::exists(path + ".npz"));
 }
 
 TEST(Score, CallsItCannotCarryOutAreRefused) {
