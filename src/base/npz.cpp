@@ -51,7 +51,7 @@ Archive open_archive(std::span<const std::byte> bytes, const std::string& path) 
   if (archive == nullptr) {
     throw Error(ErrorCode::kBadData, path + ": not a whole .npz file: " + error.text());
   }
-  source.release();  // the archive's now
+  static_cast<void>(source.release());  // the archive's now
   return archive;
 }
 
@@ -170,13 +170,13 @@ std::string format_npz(std::span<const std::pair<std::string, NpyArray>> arrays)
         zip_file_add(archive.get(), (arrays[i].first + std::string(kSuffix)).c_str(), source.get(),
                      ZIP_FL_ENC_UTF_8);
     check(index >= 0);
-    source.release();  // the archive's now
+    static_cast<void>(source.release());  // the archive's now
     const auto added = static_cast<uint64_t>(index);
     check(zip_set_file_compression(archive.get(), added, ZIP_CM_STORE, 0) == 0);
     check(zip_file_set_dostime(archive.get(), added, 0, kDosDate, 0) == 0);
   }
   check(zip_close(archive.get()) == 0);
-  archive.release();  // closed
+  static_cast<void>(archive.release());  // closed
 
   check(zip_source_open(target.get()) == 0 && zip_source_seek(target.get(), 0, SEEK_END) == 0);
   std::string bytes(static_cast<size_t>(zip_source_tell(target.get())), '\0');

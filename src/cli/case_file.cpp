@@ -222,9 +222,9 @@ std::string format_results(const CaseFile& file, std::span<const std::string> sp
   const auto scores = gathered(results, &engine::CaseResult::scores);
   const auto kept = gathered(results, &engine::CaseResult::kept);
   const auto n_kept = gathered(results, &engine::CaseResult::n_kept);
-  const auto array = [](std::string type, const std::vector<size_t>& sizes, const auto& elements) {
-    return NpyArray{
-        .type = std::move(type), .shape = sizes, .bytes = std::as_bytes(std::span(elements))};
+  const auto array = [](const std::string& type, const std::vector<size_t>& sizes,
+                        const auto& elements) {
+    return NpyArray{.type = type, .shape = sizes, .bytes = std::as_bytes(std::span(elements))};
   };
   const std::vector<std::pair<std::string, NpyArray>> arrays{
       {"scores", array("<f4", shape, scores)},
