@@ -105,7 +105,9 @@ void Benchmark::check_fits(const BenchmarkTest& test) {
 void Benchmark::fill(const BenchmarkTest& test) {
   const bool is_prompt = test.kind == BenchmarkTest::Kind::kPrompt;
   const int n_document = options_.depth + (is_prompt ? test.n_tokens : 0);
-  policy_.resolve(budget_context(n_document, n_document, shape()));
+  const ReadPrompt document{
+      .begin = 0, .document_begin = 0, .document_end = n_document, .end = n_document};
+  policy_.resolve(budget_context({&document, 1}, policy_, shape()));
   if (base_ && base_->policy.budget_rows() != policy_.budget_rows()) {
     base_.reset();
   }

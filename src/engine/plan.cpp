@@ -257,12 +257,14 @@ void check_context(const model::Hyperparameters& hyper, int n_positions) {
                                                "; --allow-beyond-context permits it");
 }
 
-policy::BudgetContext budget_context(int n_document, int n_prompt, const cache::CacheShape& shape) {
-  return {.n_document = n_document,
-          .n_extra = n_prompt - n_document,
+policy::BudgetContext budget_context(std::span<const ReadPrompt> prompts,
+                                     const policy::Policy& policy, const cache::CacheShape& shape) {
+  return {.n_document = n_document(prompts),
+          .n_extra = n_prompt(prompts) - n_document(prompts),
           .row_bytes = static_cast<int64_t>(shape.row_bytes()),
           .n_heads =
-              std::max<int64_t>(shape.n_layers - shape.n_windowed_layers(), 1) * shape.n_kv_heads};
+              std::max<int64_t>(shape.n_layers - shape.n_windowed_layers(), 1) * shape.n_kv_heads,
+          .spans = protected_spans(prompts, policy)};
 }
 
 Plan make_plan(const PlanInput& input, const cache::CacheShape& shape, policy::Policy& policy) {
@@ -270,9 +272,15 @@ Plan make_plan(const PlanInput& input, const cache::CacheShape& shape, policy::P
   const Held& held = input.held;
   RowCount count(shape, input, policy);
   const int64_t rows_before_prompt = count.all();
+  std::vector<ReadPrompt> prompts = held.prompts;
+  const int document_end = held.n_positions + prompt.before_question;
+  prompts.push_back({.begin = held.n_positions,
+                     .document_begin = document_end - prompt.document,
+                     .document_end = document_end,
+                     .end = document_end});
   const auto feed = [&](int n_tokens, int n_read) {
-    policy.resolve(
-        budget_context(held.n_document + prompt.document, held.n_prompt + n_read, shape));
+    prompts.back().end = held.n_positions + n_read;
+    policy.resolve(budget_context(prompts, policy, shape));
     if (n_tokens > 0) {
       count.feed(n_tokens);
     }

@@ -3,10 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "cache/cache.h"
 #include "engine/engine.h"
+#include "engine/transcript.h"
 #include "policy/policy.h"
 
 namespace winnow::engine {
@@ -43,8 +45,7 @@ struct Held {
   std::vector<int64_t> layer_rows = {};  // [n_layers without a window] of all KV heads; empty: none
   int longest_head = 0;                  // rows of the longest of those heads
   int windowed_rows = 0;                 // of the longest head of a layer with a window
-  int n_document = 0;  // tokens of the prompts so far that a budget in percent refers to
-  int n_prompt = 0;    // all tokens of the prompts so far
+  std::vector<ReadPrompt> prompts = {};  // so far
 };
 
 struct PlanInput {
@@ -73,9 +74,10 @@ struct Plan {
   size_t peak_bytes() const { return kv_peak_bytes + footprint.total_bytes(); }
 };
 
-// What a budget of a cache of this shape comes from, when prompts of n_prompt tokens, n_document of them of documents, have
+// What a policy's budget in a cache of this shape comes from, when these prompts have
 // been read.
-policy::BudgetContext budget_context(int n_document, int n_prompt, const cache::CacheShape& shape);
+policy::BudgetContext budget_context(std::span<const ReadPrompt> prompts,
+                                     const policy::Policy& policy, const cache::CacheShape& shape);
 
 // `shape` without max_rows; `policy` is resolved on the way (a copy of its answer stays in it).
 Plan make_plan(const PlanInput& input, const cache::CacheShape& shape, policy::Policy& policy);

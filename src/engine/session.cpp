@@ -120,9 +120,7 @@ int Session::n_cached(int layer, int kv_head) const {
 }
 
 Held Session::held() const {
-  Held held{.n_positions = n_positions(),
-            .n_document = transcript_.n_document(),
-            .n_prompt = transcript_.n_prompt()};
+  Held held{.n_positions = n_positions(), .prompts = transcript_.prompts};
   for (int layer = 0; (sequence_ || saved_) && layer < shape_.n_layers; ++layer) {
     const bool is_windowed = shape_.swa_window(layer) > 0;
     int& longest = is_windowed ? held.windowed_rows : held.longest_head;
@@ -140,9 +138,9 @@ Held Session::held() const {
 }
 
 // What a budget comes to that depends on the prompts read.
-void Session::resolve_budget(const Held& read) {
-  if (read.n_prompt > 0) {
-    own_policy().resolve(budget_context(read.n_document, read.n_prompt, shape_));
+void Session::resolve_budget(std::span<const ReadPrompt> read) {
+  if (!read.empty()) {
+    own_policy().resolve(budget_context(read, own_policy(), shape_));
   }
 }
 
@@ -175,7 +173,7 @@ Plan Session::plan_generation(int n_predict) {
 
 Plan Session::make_plan(PlanInput input, WantedLogits logits) {
   Plan plan = engine::make_plan(input, shape_, own_policy());
-  resolve_budget(input.held);  // until the prompt is read, it is what it was
+  resolve_budget(transcript_.prompts);  // until the prompt is read, it is what it was
   if (saved_) {
     plan.kv_held_bytes = 0;  // nothing is taken yet
   }
@@ -250,28 +248,25 @@ std::vector<float> Session::read(const PromptTokens& prompt, const ReadOptions& 
 
 std::vector<float> Session::feed(const PromptTokens& part, const FeedOptions& options,
                                  WantedLogits wanted) {
-  const Held before = held();
-  const int n_document = static_cast<int>(part.document.size());
   const std::vector<Token> tokens = part.all();
   const Feed feed{.sequence = &*sequence_, .tokens = tokens, .logits = wanted};
   // A budget in percent covers the documents; the rows of what stands around them come on top as they are read.
-  Held with_part = before;
-  with_part.n_document += n_document;
-  with_part.n_prompt += part.size();
-  resolve_budget(with_part);
+  const int document_begin = n_positions() + static_cast<int>(part.before.size());
+  transcript_.prompts.push_back(
+      {.begin = n_positions(),
+       .document_begin = document_begin,
+       .document_end = document_begin + static_cast<int>(part.document.size()),
+       .end = n_positions() + part.size()});
   std::vector<float> logits;
   try {
+    resolve_budget(transcript_.prompts);
     logits = std::move(engine_.feed({&feed, 1}, options)[0]);
   } catch (...) {
-    resolve_budget(before);
+    transcript_.prompts.pop_back();
+    resolve_budget(transcript_.prompts);
     throw;
   }
   transcript_.tokens.insert(transcript_.tokens.end(), tokens.begin(), tokens.end());
-  const int document_begin = before.n_positions + static_cast<int>(part.before.size());
-  transcript_.prompts.push_back({.begin = before.n_positions,
-                                 .document_begin = document_begin,
-                                 .document_end = document_begin + n_document,
-                                 .end = before.n_positions + part.size()});
   const auto n_last = static_cast<std::ptrdiff_t>(
       std::min(logits.size(), static_cast<size_t>(model_.hyper().n_vocab)));
   transcript_.logits.assign(logits.end() - n_last, logits.end());
@@ -348,8 +343,7 @@ std::unique_ptr<Session> Session::fork(const std::optional<policy::Policy>& poli
     return copy;
   }
   if (policy) {
-    const Held read = held();
-    copy->policy_.resolve(budget_context(read.n_document, read.n_prompt, copy->shape_));
+    copy->policy_.resolve(budget_context(transcript_.prompts, copy->policy_, copy->shape_));
   }
   check_fits({.kv_peak_bytes = forked_bytes(sequence_->cache, copy->policy_)},
              shape_.reserved_bytes(), options.engine.n_threads);
@@ -369,7 +363,7 @@ void Session::trim(int n_positions) {
   }
   engine::trim(*sequence_, n_positions);
   transcript_.trim(n_positions);
-  resolve_budget(held());
+  resolve_budget(transcript_.prompts);
 }
 
 PromptTokens Session::rejoin(const PromptTokens& whole) {

@@ -128,7 +128,7 @@ class Session {
   void check_room(const PromptTokens& prompt) const;
   int n_cached(int layer, int kv_head) const;
   Held held() const;
-  void resolve_budget(const Held& read);
+  void resolve_budget(std::span<const ReadPrompt> read);
   Plan make_plan(PlanInput input, WantedLogits logits);
   Engine::Footprint footprint(const PlanInput& input, WantedLogits logits, int max_rows);
   std::vector<float> feed(const PromptTokens& part, const FeedOptions& options,

@@ -169,7 +169,7 @@ auto parse_known(const SectionFile& file, const Parse& parse) {
 void resolve(policy::Policy& policy, int budget_rows, const Transcript& transcript,
              const cache::CacheShape& shape, const SectionReader& reader) {
   try {
-    policy.resolve(budget_context(transcript.n_document(), transcript.n_prompt(), shape));
+    policy.resolve(budget_context(transcript.prompts, policy, shape));
   } catch (const Error& error) {
     reader.fail(error.what());
   }

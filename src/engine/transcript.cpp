@@ -4,7 +4,7 @@
 
 namespace winnow::engine {
 
-int Transcript::n_document() const {
+int n_document(std::span<const ReadPrompt> prompts) {
   int n = 0;
   for (const ReadPrompt& prompt : prompts) {
     n += prompt.document_end - prompt.document_begin;
@@ -12,12 +12,27 @@ int Transcript::n_document() const {
   return n;
 }
 
-int Transcript::n_prompt() const {
+int n_prompt(std::span<const ReadPrompt> prompts) {
   int n = 0;
   for (const ReadPrompt& prompt : prompts) {
     n += prompt.end - prompt.begin;
   }
   return n;
+}
+
+std::vector<policy::PositionSpan> protected_spans(std::span<const ReadPrompt> prompts,
+                                                  const policy::Policy& policy) {
+  std::vector<policy::PositionSpan> spans;
+  const auto add = [&spans](bool is_protected, int begin, int end) {
+    if (is_protected && begin < end) {
+      spans.push_back({begin, end});
+    }
+  };
+  for (const ReadPrompt& prompt : prompts) {
+    add(policy.protects_template(), prompt.begin, prompt.document_begin);
+    add(policy.protects_question(), prompt.document_end, prompt.end);
+  }
+  return spans;
 }
 
 bool Transcript::is_turn_open() const {

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "model/vocabulary.h"
+#include "policy/policy.h"
 
 namespace winnow::engine {
 
@@ -16,14 +18,21 @@ struct ReadPrompt {
   int end;
 };
 
+int n_document(std::span<const ReadPrompt> prompts);  // tokens that a budget in percent refers to
+int n_prompt(std::span<const ReadPrompt> prompts);    // all tokens
+
+// The positions of the prompts that a policy protects, ascending: their templates up to the document, and the questions, from
+// the document's end to the prompt's.
+std::vector<policy::PositionSpan> protected_spans(std::span<const ReadPrompt> prompts,
+                                                  const policy::Policy& policy);
+
 struct Transcript {
   std::vector<model::Token> tokens = {};     // fed, [n_positions]
   std::vector<ReadPrompt> prompts = {};      // one after the other; answers lie between them
   std::vector<float> logits = {};            // [n_vocab] of the last position; may be empty
   std::optional<model::Token> pending = {};  // generated, and not fed yet
 
-  int n_document() const;  // tokens that a budget in percent refers to
-  int n_prompt() const;    // of all prompts
+  int n_document() const { return engine::n_document(prompts); }
   // Whether the last prompt's document has been read and nothing after it, so that a question may follow.
   bool is_turn_open() const;
   // Makes room for so many more tokens.

@@ -39,7 +39,7 @@ int64_t round_up(double rows) {
 
 // The smallest budget that leaves a row to choose. With the default recent window that is the smallest b with
 // n_sink + b / 4 < b, in integers.
-int smallest_budget(int n_sink, int n_recent) {
+int64_t smallest_budget(int64_t n_sink, int n_recent) {
   return n_recent < 0 ? n_sink + n_sink / 3 + 1 : n_sink + n_recent + 1;
 }
 
@@ -133,21 +133,24 @@ int default_n_recent(int budget_rows) {
   return budget_rows / 4;
 }
 
-std::string protection_problem(int budget_rows, int n_sink, int n_recent) {
+std::string protection_problem(int budget_rows, int n_sink, int n_recent, int64_t n_in_spans) {
   const int last = n_recent < 0 ? default_n_recent(budget_rows) : n_recent;
-  if (int64_t{n_sink} + last < budget_rows) {
+  if (n_sink + n_in_spans + last < budget_rows) {
     return {};
   }
-  const std::string sizes = "n_sink " + std::to_string(n_sink) + " and n_recent " +
+  const std::string others =
+      n_in_spans > 0 ? ", " + std::to_string(n_in_spans) + " protected rows of the prompt" : "";
+  const std::string sizes = "n_sink " + std::to_string(n_sink) + others + " and n_recent " +
                             std::to_string(last) +
                             (n_recent < 0 ? " (a quarter of the budget)" : "");
   return sizes + " leave nothing to choose in a budget of " + std::to_string(budget_rows) +
-         " rows (at least " + std::to_string(smallest_budget(n_sink, n_recent)) +
+         " rows (at least " + std::to_string(smallest_budget(n_sink + n_in_spans, n_recent)) +
          " are needed, or a smaller n_sink" + (n_recent < 0 ? ")" : " or n_recent)");
 }
 
 int resolve_budget(const Budget& budget, const BudgetContext& context) {
   WINNOW_CHECK(budget.unit != Budget::Unit::kUnlimited);
+  const int64_t n_in_spans = n_positions({.n_sink = context.n_sink, .spans = context.spans});
   double rows = 0;
   switch (budget.unit) {
     case Budget::Unit::kUnlimited:
@@ -159,14 +162,16 @@ int resolve_budget(const Budget& budget, const BudgetContext& context) {
       rows = static_cast<double>(
           round_up(budget.amount * static_cast<double>(context.n_document) / 100) +
           context.n_extra);
-      rows = std::max(rows, static_cast<double>(smallest_budget(context.n_sink, context.n_recent)));
+      rows = std::max(rows, static_cast<double>(
+                                smallest_budget(context.n_sink + n_in_spans, context.n_recent)));
       break;
     case Budget::Unit::kBytes:
       rows = rows_from_bytes(budget, context);
       break;
   }
   const int budget_rows = static_cast<int>(std::min<double>(rows, kMaxBudgetRows));
-  const std::string problem = protection_problem(budget_rows, context.n_sink, context.n_recent);
+  const std::string problem =
+      protection_problem(budget_rows, context.n_sink, context.n_recent, n_in_spans);
   if (!problem.empty()) {
     refuse(budget.to_string(), problem);
   }

@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "policy/protect.h"
 
 namespace winnow::policy {
 
@@ -34,6 +37,8 @@ struct BudgetContext {
   int64_t n_heads = 0;     // KV heads of all layers
   int n_sink = 0;
   int n_recent = -1;  // -1: default_n_recent()
+  std::vector<PositionSpan> spans =
+      {};  // protected beside sinks and recent rows; ascending, none overlap
 };
 
 // Rows per KV head of a budget that was given. A percentage rounds up, and up to n_sink + n_recent + 1. Throws
@@ -44,8 +49,8 @@ int resolve_budget(const Budget& budget, const BudgetContext& context);
 // winnow's default recent window for a budget of so many rows: a quarter of it.
 int default_n_recent(int budget_rows);
 
-// What is wrong with protecting so many rows within a budget, with all three numbers; empty when a row is left to
-// choose. n_recent may be -1.
-std::string protection_problem(int budget_rows, int n_sink, int n_recent);
+// What is wrong with protecting so many rows within a budget, with all numbers; empty when a row is left to choose.
+// n_recent may be -1; n_in_spans: of prompts, beside the sinks.
+std::string protection_problem(int budget_rows, int n_sink, int n_recent, int64_t n_in_spans = 0);
 
 }  // namespace winnow::policy

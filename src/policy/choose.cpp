@@ -12,36 +12,65 @@
 namespace winnow::policy {
 namespace {
 
-int64_t sum(std::span<const int> rows) {
+template <class Rows>
+int64_t sum(const Rows& rows) {
   return std::accumulate(rows.begin(), rows.end(), int64_t{0});
 }
 
-// Scores of the visible rows and, where some are hidden, the slots they are in.
-void score_visible(const Scorer& scorer, const Choice::Head& head, Scratch& scratch,
-                   Choice::Scored& scored) {
+// Scores of the rows to choose among: the visible ones, without those that spans protect. Where that is not all of them,
+// also the slots they are in.
+void score_candidates(const Scorer& scorer, const Choice::Head& head, const HeadDemand& demand,
+                      std::span<const PositionSpan> spans, Scratch& scratch,
+                      Choice::Scored& scored) {
   const cache::HeadRows& rows = head.rows();
   const auto n = static_cast<size_t>(rows.n);
   scored.scores.resize(n);
   scorer.score(head.layer, head.kv_head, scratch, scored.scores);
-  if (rows.n_hidden == 0) {
+  scored.slots.clear();
+  scored.protected_slots.clear();
+  if (demand.n == rows.n) {
     return;
   }
   scored.slots.resize(n);
   const std::span<const int> visible = cache::visible_slots(rows, scored.slots);
+  const size_t n_last_begins = visible.size() - static_cast<size_t>(demand.keep_anyway.n_last);
+  size_t n_candidates = 0;
   for (size_t i = 0; i < visible.size(); ++i) {
-    scored.scores[i] = scored.scores[static_cast<size_t>(visible[i])];
+    const int slot = visible[i];
+    const bool is_end = i < static_cast<size_t>(demand.keep_anyway.n_first) || i >= n_last_begins;
+    if (!is_end && is_in_spans(spans, rows.positions[slot])) {
+      scored.protected_slots.push_back(slot);
+    } else {
+      scored.scores[n_candidates] = scored.scores[static_cast<size_t>(slot)];
+      scored.slots[n_candidates] = slot;
+      ++n_candidates;
+    }
   }
-  scored.scores.resize(visible.size());
+  scored.scores.resize(n_candidates);
+  scored.slots.resize(n_candidates);
 }
 
-// The best n_keep visible rows of a head -> kept [n_kept] slots. Returns what select() does.
-int select_visible(const Choice::Head& head, const Choice::Scored& scored, int n_keep,
-                   const Protected& keep_anyway, Scratch& scratch, std::vector<int>& kept) {
+// Adds `more` to `kept`, both ascending.
+void merge_slots(std::span<const int> more, std::vector<int>& kept) {
+  size_t to = kept.size() + more.size();
+  size_t from = kept.size();
+  size_t n_more = more.size();
+  kept.resize(to);
+  while (n_more > 0) {
+    const bool takes_more = from == 0 || more[n_more - 1] > kept[from - 1];
+    kept[--to] = takes_more ? more[--n_more] : kept[--from];
+  }
+}
+
+// The best n_keep candidates of a head, and the rows that spans protect -> kept [n_kept] slots. Returns what select() does.
+int select_candidates(const Choice::Scored& scored, int n_keep, const Protected& keep_anyway,
+                      Scratch& scratch, std::vector<int>& kept) {
   const int n_nan = select(scored.scores, n_keep, keep_anyway, scratch, kept);
-  if (head.rows().n_hidden > 0) {
+  if (!scored.slots.empty()) {
     for (int& index : kept) {
       index = scored.slots[static_cast<size_t>(index)];
     }
+    merge_slots(scored.protected_slots, kept);
   }
   return n_nan;
 }
@@ -58,6 +87,7 @@ void reserve_scratch(int n_kv_heads, bool compares_heads, Choice& choice) {
     } else {
       scratch.scored.scores.reserve(n_most);
       scratch.scored.slots.reserve(n_most);
+      scratch.scored.protected_slots.reserve(n_most);
     }
   }
 }
@@ -145,21 +175,28 @@ bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> 
   if (is_unlimited() || layers.empty()) {
     return false;
   }
-  const Protection protection{options_.n_sink, n_recent_};
+  const Protection protection = this->protection();
+  const int n_least_candidates = options_.n_sink + n_recent_ + 1;
   choice.heads.clear();
   choice.demands.clear();
+  choice.layer_rows.assign(layer_rows.begin(), layer_rows.end());  // to divide among the candidates
   bool is_over = false;
   for (size_t i = 0; i < layers.size(); ++i) {
     int64_t n_rows = 0;
     for (int kv_head = 0; kv_head < std::ssize(layers[i].heads); ++kv_head) {
       choice.heads.push_back({layers[i], kv_head});
       choice.heads.back().layer.n_sink = options_.n_sink;
-      const int n = choice.heads.back().rows().n_visible();
-      choice.demands.push_back(
-          {.n = n, .n_least = std::min(n, n_least()), .keep_anyway = {}, .scores = {}});
+      const cache::HeadRows& rows = choice.heads.back().rows();
+      const int n_protected = n_in_spans(rows, protection);
+      const int n = rows.n_visible() - n_protected;
+      choice.demands.push_back({.n = n,
+                                .n_least = std::min(n, n_least_candidates),
+                                .keep_anyway = protect(rows, protection),
+                                .scores = {}});
+      choice.layer_rows[i] -= n_protected;
       n_rows += n;
     }
-    is_over |= n_rows > layer_rows[i];
+    is_over |= n_rows > choice.layer_rows[i];
   }
   if (!is_over) {
     return false;
@@ -186,34 +223,34 @@ bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> 
     heads_->allocate(std::min(n_rows, n_held), group, scratch.allocator, n_keep.subspan(first, n));
   };
   const auto choose_rows = [&](size_t i, const Choice::Scored& scored, Choice::Scratch& scratch) {
-    choice.n_nan[i] = select_visible(choice.heads[i], scored, n_keep[i], demands[i].keep_anyway,
-                                     scratch.scorer, choice.kept[i]);
+    choice.n_nan[i] = select_candidates(scored, n_keep[i], demands[i].keep_anyway, scratch.scorer,
+                                        choice.kept[i]);
   };
 
   reserve_scratch(static_cast<int>(n_kv_heads), heads_->sharing() != Sharing::kNone, choice);
   if (heads_->sharing() == Sharing::kNone) {  // nothing is compared: a head at a time
     for (size_t layer = 0; layer < layers.size(); ++layer) {
-      allocate(layer * n_kv_heads, n_kv_heads, layer_rows[layer], choice.threads[0]);
+      allocate(layer * n_kv_heads, n_kv_heads, choice.layer_rows[layer], choice.threads[0]);
     }
     run(n_heads, [&](size_t i, Choice::Scratch& scratch) {
-      choice.demands[i].keep_anyway = protect(choice.heads[i].rows(), protection);
-      score_visible(*scorer_, choice.heads[i], scratch.scorer, scratch.scored);
+      score_candidates(*scorer_, choice.heads[i], demands[i], protection.spans, scratch.scorer,
+                       scratch.scored);
       choose_rows(i, scratch.scored, scratch);
     });
     return true;
   }
   choice.scored.resize(std::max(choice.scored.size(), n_heads));
   run(n_heads, [&](size_t i, Choice::Scratch& scratch) {
-    score_visible(*scorer_, choice.heads[i], scratch.scorer, choice.scored[i]);
-    choice.demands[i].keep_anyway = protect(choice.heads[i].rows(), protection);
+    score_candidates(*scorer_, choice.heads[i], demands[i], protection.spans, scratch.scorer,
+                     choice.scored[i]);
     choice.demands[i].scores = choice.scored[i].scores;
   });
   if (heads_->sharing() == Sharing::kAll) {
-    const int64_t n_rows = std::accumulate(layer_rows.begin(), layer_rows.end(), int64_t{0});
+    const int64_t n_rows = sum(choice.layer_rows);
     allocate(0, n_heads, n_rows, choice.threads[0]);
   } else {
     run(layers.size(), [&](size_t layer, Choice::Scratch& scratch) {
-      allocate(layer * n_kv_heads, n_kv_heads, layer_rows[layer], scratch);
+      allocate(layer * n_kv_heads, n_kv_heads, choice.layer_rows[layer], scratch);
     });
   }
   run(n_heads,

@@ -184,6 +184,19 @@ void Policy::resolve(BudgetContext context) {
   context.n_recent = options_.n_recent;
   budget_rows_ = resolve_budget(options_.budget, context);
   n_recent_ = options_.n_recent < 0 ? default_n_recent(budget_rows_) : options_.n_recent;
+  spans_ = std::move(context.spans);
+}
+
+bool Policy::protects_question() const {
+  return options_.protect == "question" || options_.protect == "both";
+}
+
+bool Policy::protects_template() const {
+  return options_.protect == "template" || options_.protect == "both";
+}
+
+Protection Policy::protection() const {
+  return {.n_sink = options_.n_sink, .n_recent = n_recent_, .spans = spans_};
 }
 
 int Policy::budget_rows() const {
@@ -216,7 +229,7 @@ int64_t Policy::most_rows(int n_layers, int n_kv_heads) const {
 }
 
 int Policy::n_least() const {
-  return options_.n_sink + n_recent_ + 1;
+  return options_.n_sink + n_recent_ + static_cast<int>(n_positions(protection())) + 1;
 }
 
 int Policy::n_recent() const {

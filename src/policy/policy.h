@@ -27,9 +27,10 @@ struct Method;
 // The options every method has (docs/policies.md).
 struct PolicyOptions {
   Budget budget;
-  int n_sink = 4;     // first positions always kept
-  int n_recent = -1;  // last rows always kept; -1: a quarter of the budget
-  int slack = 0;      // rows beyond the budget that may be used before heads are cut back
+  int n_sink = 4;                // first positions always kept
+  int n_recent = -1;             // last rows always kept; -1: a quarter of the budget
+  std::string protect = "none";  // parts of the prompts that always stay
+  int slack = 0;  // rows beyond the budget that may be used before heads are cut back
 
   template <typename Visitor>
   void visit(Visitor& v) {
@@ -37,6 +38,8 @@ struct PolicyOptions {
     v(n_sink, "n_sink", 0, 1 << 20, "positions 0 … n_sink-1 are always kept");
     v(n_recent, "n_recent", -1, 1 << 24,
       "the last rows are always kept; -1: a quarter of the budget");
+    v(protect, "protect", {"none", "question", "template", "both"},
+      "parts of the prompts that are always kept, beside sinks and the last rows");
     v(slack, "slack", 0, 1 << 20,
       "rows beyond the budget that decoding, and --evict per-chunk, may use before rows go");
   }
@@ -72,11 +75,13 @@ struct Choice {
   std::vector<HeadDemand> demands;  // the same
   std::vector<int> n_keep;          // the same
   std::vector<int> n_visible;       // the same
+  std::vector<int64_t> layer_rows;  // [n_layers] to be divided, without what spans protect
   Division division;                // of the budget over the layers
 
   struct Scored {
-    std::vector<float> scores;  // [n_slots], then [n_visible]
-    std::vector<int> slots;     // [n_slots]; where some are hidden, the visible ones come first
+    std::vector<float> scores;         // [n_slots], then [n_candidates]
+    std::vector<int> slots;            // [n_candidates], where these are not all
+    std::vector<int> protected_slots;  // by spans, and no candidates
   };
   std::vector<Scored> scored;  // [n_layers * n_kv_heads] where an allocator compares heads
   struct Scratch {
@@ -114,6 +119,8 @@ class Policy {
   // policy's own. May be called again when the prompt has grown. Throws what resolve_budget throws. A budget in rows,
   // or none, is resolved from the start.
   void resolve(BudgetContext context);
+  bool protects_question() const;
+  bool protects_template() const;
   bool is_resolved() const { return budget_rows_ > 0; }
   // The following need a resolved policy.
   int budget_rows() const;  // per KV head, on average; INT_MAX when unlimited
@@ -140,6 +147,7 @@ class Policy {
   const Method* method_ = nullptr;
   PolicyOptions options_;
   void make_allocators(std::span<const AllocatorPart* const> parts, OptionReader& reader);
+  Protection protection() const;
   int n_least() const;  // rows that every head keeps, where it has them
 
   std::shared_ptr<const Scorer> scorer_;  // copies share the parts: using them changes nothing
@@ -147,6 +155,7 @@ class Policy {
   std::shared_ptr<const HeadAllocator> heads_;
   int budget_rows_ = 0;  // 0: not resolved
   int n_recent_ = 0;
+  std::vector<PositionSpan> spans_;  // protected, as resolved
 };
 
 }  // namespace winnow::policy

@@ -385,7 +385,8 @@ TEST(Methods, TextAndJsonListAll) {
   for (const json& option : list["policy_options"]) {
     options.insert(option["name"]);
   }
-  EXPECT_EQ(options, (std::set<std::string>{"preset", "budget", "n_sink", "n_recent", "slack"}));
+  EXPECT_EQ(options,
+            (std::set<std::string>{"preset", "budget", "n_sink", "n_recent", "protect", "slack"}));
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ using engine::StopReason;
 using model::Model;
 using policy::Policy;
 using test::error_of;
+using test::random_tokens;
 
 class SessionTest : public ::testing::Test {
  protected:
@@ -236,6 +237,68 @@ TEST_F(SessionTest, ACancelledPromptCanBeTakenBack) {
   });
   session.trim(100);
   EXPECT_EQ(generate(session, 5).text, text);
+}
+
+TEST(ProtectedParts, Stay) {
+  const Model model(test::write_tiny_model(), {});
+  const engine::PromptTokens prompt{.before = random_tokens(6, model.hyper().n_vocab),
+                                    .document = random_tokens(150, model.hyper().n_vocab, 2),
+                                    .question = random_tokens(9, model.hyper().n_vocab, 3),
+                                    .after = random_tokens(3, model.hyper().n_vocab, 4)};
+  for (const std::string protect : {"none", "question", "template", "both"}) {
+    for (const engine::EvictWhen evict :
+         {engine::EvictWhen::kAfterPrompt, engine::EvictWhen::kBeforeQuestion}) {
+      for (const char* policy : {"knorm:budget=40,keep=high", "h2o+adakv:budget=40",
+                                 "snapkv+pyramid:budget=40,obs_window=4"}) {
+        engine::SessionOptions options;
+        options.evict = evict;
+        options.engine = {.n_threads = 1, .n_batch = 64};
+        Session session(
+            model, Policy::parse(std::string(policy) + ",n_sink=1,n_recent=1,protect=" + protect),
+            options);
+        session.plan(prompt, 20);
+        session.read(prompt, {});
+        session.generate({.n_predict = 20, .ignore_eos = true, .sampling = {.temperature = 0}}, {});
+        int n_lost = 0;
+        for (const auto& head : test::kept_positions(session.sequence()->cache)) {
+          const auto lost = [&](int begin, int end) {
+            int n = 0;
+            for (int pos = begin; pos < end; ++pos) {
+              n += std::count(head.begin(), head.end(), pos) == 0 ? 1 : 0;
+            }
+            return n;
+          };
+          if (protect == "template" || protect == "both") {
+            EXPECT_EQ(lost(0, 6), 0) << policy;
+          }
+          if (protect == "question" || protect == "both") {
+            EXPECT_EQ(lost(156, 168), 0) << policy;
+          }
+          n_lost += lost(0, 6) + lost(156, 168);
+        }
+        if (protect == "none") {
+          EXPECT_GT(n_lost, 0) << policy;
+        }
+      }
+    }
+  }
+}
+
+TEST(ProtectedParts, ThatTheBudgetHasNoRoomForAreRefusedBeforeAnythingIsRead) {
+  const Model model(test::write_tiny_model(), {});
+  Session session(model, Policy::parse("knorm:budget=20,protect=question"),
+                  {.order = {}, .engine = {.n_threads = 1, .n_batch = 64}});
+  const engine::PromptTokens prompt{.document = random_tokens(50, model.hyper().n_vocab, 2),
+                                    .question = random_tokens(30, model.hyper().n_vocab, 3)};
+  const auto refusal = [&](const auto& action) {
+    return test::error_of(ErrorCode::kInvalidArgument, action);
+  };
+  EXPECT_NE(refusal([&] { session.plan(prompt, 1); }).find("30 protected rows"), std::string::npos);
+  EXPECT_NE(refusal([&] { session.read(prompt, {}); }).find("30 protected rows"),
+            std::string::npos);
+  const engine::PromptTokens shorter{.document = prompt.document,
+                                     .question = random_tokens(5, model.hyper().n_vocab, 3)};
+  EXPECT_FALSE(session.read(shorter, {}).empty());
 }
 
 }  // namespace
