@@ -61,9 +61,8 @@ ggml_tensor* rotate(const GraphBuilder& build, ggml_tensor* x, const Rope& rope,
                        rope.attn_factor, rope.beta_fast, rope.beta_slow);
 }
 
-ggml_tensor* factors_for_context(const GraphBuilder& build) {
-  return is_long_context(build.hyper.rope, build.n_ctx) ? build.weights.rope_factors_long
-                                                        : build.weights.rope_factors_short;
+ggml_tensor* frequency_factors(const GraphBuilder& build) {
+  return build.weights.rope_factors(is_long_context(build.hyper.rope, build.n_ctx));
 }
 
 ggml_tensor* gated_ffn(const GraphBuilder& build, const LayerWeights& layer, ggml_tensor* x,

@@ -22,8 +22,8 @@ Projections project_heads(const GraphBuilder& build, const LayerWeights& layer, 
 ggml_tensor* rotate(const GraphBuilder& build, ggml_tensor* x, const Rope& rope,
                     ggml_tensor* freq_factors);
 
-// The rotation factors [n_rot / 2] of the session's context, of a family that has two sets; null where the file has none.
-ggml_tensor* factors_for_context(const GraphBuilder& build);
+// What divides the frequencies [n_rot / 2] in the session's context; null where the file has none.
+ggml_tensor* frequency_factors(const GraphBuilder& build);
 
 enum class Gate { kSilu, kGelu };
 

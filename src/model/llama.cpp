@@ -10,7 +10,7 @@ namespace {
 Projections before_attention(const GraphBuilder& build, int layer, ggml_tensor* x) {
   const LayerWeights& w = build.weights.layers[static_cast<size_t>(layer)];
   const Rope& rope = build.hyper.rope;
-  ggml_tensor* factors = build.weights.rope_freqs;  // [n_rot / 2], or null
+  ggml_tensor* factors = frequency_factors(build);  // [n_rot / 2], or null
 
   ggml_tensor* normed = rms_norm(build, x, w.attn_norm);  // [n_embd, n_tokens]
   const Projections heads = project_heads(build, w, normed);

@@ -52,6 +52,14 @@ size_t Model::expanded_bytes() const {
   return weights_->expanded_bytes() + (prompt_weights_ ? prompt_weights_->expanded_bytes() : 0);
 }
 
+kernels::Rotation Model::rotation(int n_ctx) const {
+  const ggml_tensor* const factors = weights_->rope_factors(is_long_context(hyper_.rope, n_ctx));
+  return model::rotation(hyper_.rope, factors == nullptr
+                                          ? std::span<const float>()
+                                          : std::span(static_cast<const float*>(factors->data),
+                                                      static_cast<size_t>(factors->ne[0])));
+}
+
 double Model::expand_ms() const {
   return weights_->expand_ms() + (prompt_weights_ ? prompt_weights_->expand_ms() : 0);
 }

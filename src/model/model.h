@@ -34,6 +34,8 @@ class Model {
   const WeightOption& weight_option() const { return weight_option_; }
   size_t expanded_bytes() const;  // of both
   double expand_ms() const;
+  // How layers without a window rotate queries and keys in a session of at most n_ctx positions.
+  kernels::Rotation rotation(int n_ctx) const;
   const Vocabulary& vocabulary() const { return *vocabulary_; }
 
   // Gives a model whose weights are the file's expanded ones for prompts. Before anything is read with the model. Returns

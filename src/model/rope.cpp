@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/name_table.h"
 #include "base/text.h"
+#include "ggml.h"
 
 namespace winnow::model {
 namespace {
@@ -122,6 +123,29 @@ std::optional<RopeScaling> find_rope_scaling(std::string_view name) {
 
 bool RopeOptions::is_given() const {
   return scaling.has_value() || is_scale_given(*this) || freq_base != 0 || has_yarn_options(*this);
+}
+
+kernels::Rotation rotation(const Rope& rope, std::span<const float> factors) {
+  WINNOW_CHECK(rope.mode == GGML_ROPE_TYPE_NORMAL || rope.mode == GGML_ROPE_TYPE_NEOX);
+  WINNOW_CHECK(factors.empty() || std::ssize(factors) == rope.n_rot / 2);
+  kernels::Rotation rotation{
+      .layout = rope.mode == GGML_ROPE_TYPE_NEOX ? kernels::Rotation::Pairs::kHalves
+                                                 : kernels::Rotation::Pairs::kNeighbours,
+      .step = powf(rope.freq_base, -2.0F / static_cast<float>(rope.n_rot)),
+      .scale = rope.freq_scale,
+      .pairs = std::vector<kernels::Rotation::Pair>(static_cast<size_t>(rope.n_rot / 2))};
+  float ramp[2] =
+      {};  // yarn: pairs up to the first stay as they are, those from the second on are scaled
+  if (rope.ext_factor != 0) {
+    ggml_rope_yarn_corr_dims(rope.n_rot, rope.n_ctx_orig, rope.freq_base, rope.beta_fast,
+                             rope.beta_slow, ramp);
+  }
+  for (size_t i = 0; i < rotation.pairs.size(); ++i) {
+    const float at = (static_cast<float>(i) - ramp[0]) / std::max(0.001F, ramp[1] - ramp[0]);
+    rotation.pairs[i] = {.divisor = factors.empty() ? 1.0F : factors[i],
+                         .unscaled = (1 - std::clamp(at, 0.0F, 1.0F)) * rope.ext_factor};
+  }
+  return rotation;
 }
 
 bool is_long_context(const Rope& rope, int n_ctx) {

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string_view>
+
+#include "kernels/rotation.h"
 
 namespace winnow::model {
 
@@ -24,6 +27,9 @@ struct Rope {
   float beta_slow = 1.0F;    // yarn: slower is scaled, in between is mixed
   int n_ctx_orig = 0;        // the context length before scaling
 };
+
+// The same for use outside of graphs. `factors` [n_rot / 2] divide the frequencies; none: they are as they are.
+kernels::Rotation rotation(const Rope& rope, std::span<const float> factors);
 
 // Whether models that have rotation factors for long contexts and for others take the former, in a session of at most
 // n_ctx positions.

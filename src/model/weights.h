@@ -71,6 +71,13 @@ class Weights {
   ggml_tensor* rope_freqs = nullptr;          // [n_rot / 2], optional
   ggml_tensor* rope_factors_long = nullptr;   // the same, for sessions beyond the original context
   ggml_tensor* rope_factors_short = nullptr;  // and within it
+  // What divides the rotation frequencies of such a session, or null.
+  ggml_tensor* rope_factors(bool is_long_context) const {
+    if (rope_freqs != nullptr) {
+      return rope_freqs;
+    }
+    return is_long_context ? rope_factors_long : rope_factors_short;
+  }
   std::vector<LayerWeights> layers;
 
   size_t mapped_bytes() const { return mapped_bytes_; }      // read from the file in place
