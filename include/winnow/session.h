@@ -83,6 +83,7 @@ struct Statistics {
   std::size_t bytes_full = 0;          // what all positions fed would take
   std::size_t bytes_committed = 0;     // memory pages of rows, and of a few that are gone
   std::size_t compute_bytes = 0;       // at the peak: compute buffer, scratch, residual stream
+  std::size_t policy_bytes = 0;        // what the policy remembers of queries, beside the rows
   std::int64_t rows_evicted = 0;       // of all layers and heads
   std::int64_t n_evictions = 0;        // occasions: a prompt, a chunk of it, a generated token
   double evictions_ms = 0;             // spent on them: scoring, selecting, moving

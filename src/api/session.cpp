@@ -240,6 +240,7 @@ Statistics Session::statistics() const {
                         .bytes_full = cache.shape().full_bytes(sequence.positions_fed),
                         .bytes_committed = cache.committed_bytes(),
                         .compute_bytes = impl_->session->peak_footprint().total_bytes(),
+                        .policy_bytes = sequence.policy_bytes(),
                         .rows_evicted = cache.rows_evicted(),
                         .n_evictions = sequence.evictions.count,
                         .evictions_ms = sequence.evictions.ms,

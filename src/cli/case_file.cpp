@@ -12,7 +12,7 @@
 namespace winnow::cli {
 namespace {
 
-constexpr std::string_view kNames[] = {"K", "V", "Q", "positions", "scale"};
+constexpr std::string_view kNames[] = {"K", "V", "Q", "positions", "scale", "frequencies"};
 constexpr size_t kMaxSize = engine::kMaxCasePositions;  // of every axis
 constexpr size_t kMaxHeadDim = 1 << 10;
 
@@ -28,6 +28,7 @@ class CaseReader {
       read_queries();
       read_positions();
       read_scale();
+      read_frequencies();
     }
     if (!problems_.empty()) {
       std::string text;
@@ -47,7 +48,8 @@ class CaseReader {
   void refuse_unknown() {
     for (const std::string& name : npz_.names()) {
       if (std::ranges::find(kNames, name) == std::end(kNames)) {
-        problems_.push_back("unknown array '" + name + "' (allowed: K, V, Q, positions, scale)");
+        problems_.push_back("unknown array '" + name +
+                            "' (allowed: K, V, Q, positions, scale, frequencies)");
       }
     }
   }
@@ -175,6 +177,26 @@ class CaseReader {
     scale = floats("scale")[0];
     if (!std::isfinite(scale) || scale <= 0) {
       problems_.push_back("scale is " + std::to_string(scale) + " (allowed: above 0)");
+    }
+  }
+
+  void read_frequencies() {
+    const NpyArray* const given = npz_.find("frequencies");
+    if (given == nullptr) {
+      return;
+    }
+    const auto n_most = static_cast<size_t>(file_.content.head_dim / 2);
+    if (given->shape.size() != 1 || given->n_elements() == 0 || given->n_elements() > n_most) {
+      problems_.push_back("frequencies has shape " + given->shape_text() + " (allowed: [1] to [" +
+                          std::to_string(n_most) + "], of pairs of elements)");
+      return;
+    }
+    file_.content.frequencies = floats("frequencies");
+    for (const float frequency : file_.content.frequencies) {
+      if (!std::isfinite(frequency) || frequency <= 0) {
+        problems_.push_back("frequencies has " + std::to_string(frequency) + " (allowed: above 0)");
+        return;
+      }
     }
   }
 

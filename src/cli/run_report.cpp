@@ -156,6 +156,7 @@ ordered_json plan_json(const engine::Run& run, const std::string& weights_option
            {{"after_prompt", plan.kv_prompt_bytes},
             {"peak", plan.kv_peak_bytes},
             {"full_cache", plan.kv_full_bytes}}},
+          {"policy_bytes", plan.policy_bytes},
           {"residual_bytes", plan.footprint.residual_bytes},
           {"compute_bytes", plan.footprint.compute_bytes()},
           {"peak_bytes", plan.peak_bytes()},
@@ -167,42 +168,44 @@ ordered_json result_json(const model::Model& model, const std::string& weights_o
   const cache::Cache& cache = sequence.cache;
   const cache::Cache::AppendCounts counts = cache.append_counts();
   const engine::Engine::Footprint& footprint = result.footprint;
-  ordered_json report = {{"answer", result.answer},
-                         {"stop", engine::stop_reason_name(result.stop)},
-                         {"n_prompt", result.n_prompt},
-                         {"cached_tokens", result.n_cached},
-                         {"n_document", result.n_document},
-                         {"n_generated", result.n_generated},
-                         {"policy", sequence.policy.spec()},
-                         {"budget_rows", budget_json(sequence.policy.budget_rows())},
-                         {"evict", engine::evict_when_name(result.evict)},
-                         {"prefill", engine::prefill_order_name(result.order)},
-                         {"weights", weights_json(model, weights_option, result.weights)},
-                         {"rope", rope_json(model.hyper())},
-                         {"seed", result.seed},
-                         {"positions_fed", sequence.positions_fed},
-                         {"rows_evicted", cache.rows_evicted()},
-                         {"evicted_during_prompt", sequence.evicted_during_prompt},
-                         {"kept_rows", kept_rows_json(cache)},
-                         {"row_bytes", cache.shape().row_bytes()},
-                         {"kv_bytes",
-                          {{"now", cache.now_bytes()},
-                           {"peak", cache.peak_bytes()},
-                           {"full_cache", full_cache_bytes(sequence)},
-                           {"committed", cache.committed_bytes()}}},
-                         {"residual_bytes", footprint.residual_bytes},
-                         {"compute_bytes", footprint.compute_bytes()},
-                         {"peak_bytes", cache.peak_bytes() + footprint.total_bytes()},
-                         {"rss_peak_bytes", process_memory().rss_peak_bytes},
-                         {"values_saturated", counts.saturated},
-                         {"values_not_finite", counts.nonfinite_keys + counts.nonfinite_values},
-                         {"ttft_ms", result.ttft_ms},
-                         {"prefill_tok_s", result.prefill_tok_s()},
-                         {"decode_tok_s", result.decode_tok_s()},
-                         {"evictions",
-                          {{"count", sequence.evictions.count},
-                           {"ms", sequence.evictions.ms},
-                           {"nan_scores", sequence.evictions.nan_scores}}}};
+  ordered_json report = {
+      {"answer", result.answer},
+      {"stop", engine::stop_reason_name(result.stop)},
+      {"n_prompt", result.n_prompt},
+      {"cached_tokens", result.n_cached},
+      {"n_document", result.n_document},
+      {"n_generated", result.n_generated},
+      {"policy", sequence.policy.spec()},
+      {"budget_rows", budget_json(sequence.policy.budget_rows())},
+      {"evict", engine::evict_when_name(result.evict)},
+      {"prefill", engine::prefill_order_name(result.order)},
+      {"weights", weights_json(model, weights_option, result.weights)},
+      {"rope", rope_json(model.hyper())},
+      {"seed", result.seed},
+      {"positions_fed", sequence.positions_fed},
+      {"rows_evicted", cache.rows_evicted()},
+      {"evicted_during_prompt", sequence.evicted_during_prompt},
+      {"kept_rows", kept_rows_json(cache)},
+      {"row_bytes", cache.shape().row_bytes()},
+      {"kv_bytes",
+       {{"now", cache.now_bytes()},
+        {"peak", cache.peak_bytes()},
+        {"full_cache", full_cache_bytes(sequence)},
+        {"committed", cache.committed_bytes()}}},
+      {"policy_bytes", sequence.policy_bytes()},
+      {"residual_bytes", footprint.residual_bytes},
+      {"compute_bytes", footprint.compute_bytes()},
+      {"peak_bytes", cache.peak_bytes() + sequence.policy_bytes() + footprint.total_bytes()},
+      {"rss_peak_bytes", process_memory().rss_peak_bytes},
+      {"values_saturated", counts.saturated},
+      {"values_not_finite", counts.nonfinite_keys + counts.nonfinite_values},
+      {"ttft_ms", result.ttft_ms},
+      {"prefill_tok_s", result.prefill_tok_s()},
+      {"decode_tok_s", result.decode_tok_s()},
+      {"evictions",
+       {{"count", sequence.evictions.count},
+        {"ms", sequence.evictions.ms},
+        {"nan_scores", sequence.evictions.nan_scores}}}};
   if (cache.shape().n_windowed_layers() > 0) {
     report["windowed_layers"] = windowed_layers_json(cache);
   }
@@ -245,6 +248,9 @@ std::string plan_text(const engine::Run& run) {
          engine::prefill_order_name(session.order()) + "\n" + "  KV cache    " +
          format_bytes(plan.kv_peak_bytes) + " at the peak, " + format_bytes(plan.kv_prompt_bytes) +
          " after the prompt; the full cache would be " + format_bytes(plan.kv_full_bytes) + "\n" +
+         (plan.policy_bytes == 0 ? ""
+                                 : "  policy      " + format_bytes(plan.policy_bytes) +
+                                       " of queries that it remembers\n") +
          "  residual    " + format_bytes(plan.footprint.residual_bytes) + "\n" + "  computing   " +
          format_bytes(plan.footprint.compute_bytes()) + "\n" + "  peak        " +
          format_bytes(plan.peak_bytes()) + " beside the weights\n" + "  weights     " +

@@ -90,6 +90,7 @@ void Benchmark::check_fits(const BenchmarkTest& test) {
                 shape(), policy_);
   const auto n_caches = static_cast<size_t>(options_.n_sequences + (base_ ? 0 : 1));
   plan.kv_peak_bytes *= n_caches;
+  plan.policy_bytes = policy_bytes(model_.hyper(), policy_) * n_caches;
   plan.footprint = engine_.footprint(
       {.n_held = options_.depth,
        .n_prompt = is_prompt ? std::max(options_.depth, options_.n_sequences * test.n_tokens)
@@ -97,7 +98,8 @@ void Benchmark::check_fits(const BenchmarkTest& test) {
        .n_decoded = n_decoded,
        .order = order_,
        .has_all_logits = false,
-       .n_mass_rows = shape().stores_mass ? cache::Cache::most_slots(plan.max_rows) : 0});
+       .n_mass_rows = shape().stores_mass ? cache::Cache::most_slots(plan.max_rows) : 0,
+       .is_counted = policy_.needs().query_moments});
   engine::check_fits(plan, shape().reserved_bytes() * n_caches, options_.engine.n_threads);
 }
 

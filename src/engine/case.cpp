@@ -37,6 +37,14 @@ std::string missing(const Case& given, const policy::Needs& needs) {
                        (given.n_heads == 0 ? "there is no Q"
                                            : "Q has those of " + std::to_string(given.n_queries)));
   }
+  if (needs.query_moments && (given.n_queries < given.n_rows || given.frequencies.empty())) {
+    problems.push_back(
+        "needs moments of the queries before rotation, which take the queries of all " +
+        std::to_string(given.n_rows) +
+        " rows and the frequencies of their rotation, "
+        "and there " +
+        (given.n_queries < given.n_rows ? "are no such queries" : "are no frequencies"));
+  }
   const int n_queries = std::min(needs.n_queries, given.n_rows);
   if (given.n_queries < n_queries) {
     problems.push_back(
@@ -52,6 +60,15 @@ std::string missing(const Case& given, const policy::Needs& needs) {
     text += (text.empty() ? "" : "; ") + problem;
   }
   return text;
+}
+
+kernels::Rotation rotation_of(std::span<const float> frequencies) {
+  kernels::Rotation rotation{.layout = kernels::Rotation::Pairs::kHalves,
+                             .pairs = std::vector<kernels::Rotation::Pair>(frequencies.size())};
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    rotation.pairs[i].divisor = 1.0F / frequencies[i];
+  }
+  return rotation;
 }
 
 class CaseScorer {
@@ -76,6 +93,11 @@ class CaseScorer {
                   .head_dim = given.head_dim,
                   .n_queries = needs_.n_queries,
                   .is_watched = std::vector<bool>(static_cast<size_t>(given.n_layers), true)}),
+        moments_({.n_heads = given.n_heads,
+                  .head_dim = given.head_dim,
+                  .is_watched = std::vector<bool>(static_cast<size_t>(given.n_layers),
+                                                  needs_.query_moments)}),
+        rotation_(rotation_of(given.frequencies)),
         parallel_(n_threads),
         scratch_(static_cast<size_t>(n_threads)) {
     policy_.resolve({.n_document = given.n_rows,
@@ -92,6 +114,9 @@ class CaseScorer {
     });
     for (int layer = 0; needs_.n_queries > 0 && layer < given_.n_layers; ++layer) {
       add_queries(layer);
+    }
+    if (needs_.query_moments) {
+      count_queries();
     }
     view_layers();
     CaseResult result;
@@ -188,6 +213,28 @@ class CaseScorer {
     queries_.add(layer, q.data(), n, position(given_.n_rows - n));
   }
 
+  // A token at a time, since positions may have gaps.
+  void count_queries() {
+    std::vector<float> turns(rotation_.n_rot());
+    std::vector<float> q(dim());
+    std::vector<float> scratch(kernels::QueryMoments::scratch_floats(given_.head_dim));
+    for (int row = 0; row < given_.n_rows; ++row) {
+      kernels::turns_at(rotation_, position(row), turns);
+      for (int item = 0; item < given_.n_layers * given_.n_heads; ++item) {
+        const int layer = item / given_.n_heads;
+        const int head = item % given_.n_heads;
+        copy_queries(layer, head, 1, row, 1, q.data());
+        moments_.add(layer, head,
+                     {.q = q.data(),
+                      .stride = dim(),
+                      .n_tokens = 1,
+                      .first_pos = position(row),
+                      .turns = turns.data()},
+                     rotation_, scratch.data());
+      }
+    }
+  }
+
   void view_layers() {
     for (int head = 0; head < n_heads(); ++head) {
       rows_.push_back(cache_.rows(head / given_.n_kv_heads, head % given_.n_kv_heads));
@@ -199,7 +246,9 @@ class CaseScorer {
                          .n_sink = policy_.options().n_sink,
                          .n_positions = given_.positions.back() + 1,
                          .attention = attention_,
-                         .queries = &queries_});
+                         .queries = &queries_,
+                         .moments = &moments_,
+                         .rotation = &rotation_});
     }
   }
 
@@ -233,6 +282,8 @@ class CaseScorer {
   cache::Cache cache_;
   kernels::AttendShape attention_;
   kernels::QueryWindow queries_;
+  kernels::QueryMoments moments_;
+  kernels::Rotation rotation_;
   kernels::ParallelFor parallel_;
   std::vector<Scratch> scratch_;           // [n_threads]
   std::vector<cache::HeadRows> rows_;      // [n_layers, n_kv_heads]

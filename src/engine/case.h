@@ -24,6 +24,8 @@ struct Case {
   std::vector<float> queries;      // after rotation [n_layers, n_heads, n_queries, head_dim]
   std::vector<int32_t> positions;  // [n_rows], ascending, below kMaxCasePositions
   float scale = 0;                 // what q·k is multiplied with
+  // [n_rot / 2] radians that elements i and i + n_rot / 2 of a query turn by together, a position; empty: unknown.
+  std::vector<float> frequencies = {};
 };
 
 inline constexpr int kMaxCasePositions = 1 << 24;

@@ -43,6 +43,10 @@ kernels::AttendShape attend_shape(const model::Model& model) {
           .scale = model::attention_scale(model.family(), model.hyper())};
 }
 
+int n_ctx(const model::Model& model, const EngineOptions& options) {
+  return options.n_ctx > 0 ? options.n_ctx : model.hyper().n_ctx_scaled;
+}
+
 void set_input(ggml_tensor* tensor, const void* data) {
   ggml_backend_tensor_set(tensor, data, 0, ggml_nbytes(tensor));
 }
@@ -53,10 +57,9 @@ Engine::Engine(const model::Model& model, const EngineOptions& options)
     : model_(model),
       options_(options),
       backend_(options.n_threads),
-      evictor_(attend_shape(model), options.n_threads),
-      step_(attend_shape(model), options.n_threads),
-      graphs_(model, options.n_ctx > 0 ? options.n_ctx : model.hyper().n_ctx_scaled, step_,
-              backend_) {
+      evictor_(attend_shape(model), model.rotation(n_ctx(model, options)), options.n_threads),
+      step_(attend_shape(model), options.n_threads, model.rotation(n_ctx(model, options))),
+      graphs_(model, n_ctx(model, options), step_, backend_) {
   if (options.n_batch < 1) {
     throw Error(ErrorCode::kInvalidArgument,
                 "a batch of " + std::to_string(options.n_batch) + " tokens; at least 1 is needed");
@@ -102,10 +105,13 @@ std::vector<std::vector<float>> Engine::feed(std::span<const Feed> feeds,
   return logits;
 }
 
-// Has the sequence keep the queries that its policy needs.
+// Has the sequence keep what its policy needs of queries.
 void Engine::watch(Sequence& sequence) const {
   if (sequence.queries.shape().n_queries < sequence.policy.needs().n_queries) {
     sequence.queries = query_window(model_.hyper(), sequence.policy);
+  }
+  if (sequence.moments.shape().n_heads == 0 && sequence.policy.needs().query_moments) {
+    sequence.moments = query_moments(model_.hyper(), sequence.policy);
   }
 }
 
@@ -350,8 +356,11 @@ Engine::Footprint Engine::footprint(const Workload& work) {
       .first_layer = 0, .n_layers = n_layers, .n_tokens = 1, .has_logits = true};
   return {.graph_bytes =
               std::max({layers, output, work.n_decoded > 0 ? graphs_.measure(decode) : size_t{0}}),
-          .scratch_bytes = step_.measure_scratch(work.n_held + work.n_prompt + work.n_decoded,
-                                                 work.n_decoded > 0, work.n_mass_rows),
+          .scratch_bytes = step_.measure_scratch(
+              {.n_positions = work.n_held + work.n_prompt + work.n_decoded,
+               .is_decoded = work.n_decoded > 0,
+               .n_mass_rows = work.n_mass_rows,
+               .n_counted = work.is_counted ? std::clamp(work.n_prompt, 1, options_.n_batch) : 0}),
           .residual_bytes =
               is_layer_major
                   ? n_residual_rows * static_cast<size_t>(model_.hyper().n_embd) * sizeof(float)

@@ -74,6 +74,7 @@ class Engine {
     PrefillOrder order;
     bool has_all_logits;  // of every prompt token
     int n_mass_rows;      // the most rows of a head where the policy wants column mass, else 0
+    bool is_counted;      // the policy wants the moments of queries
   };
   // What that will take: the graphs' buffer, attention scratch, and the residual stream.
   struct Footprint {

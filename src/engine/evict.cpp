@@ -22,7 +22,9 @@ void Evictor::view_layers(const Sequence& sequence, int first_layer,
                        .heads = rows.first(n_kv_heads),
                        .n_positions = n_positions,
                        .attention = attention_,
-                       .queries = &sequence.queries});
+                       .queries = &sequence.queries,
+                       .moments = &sequence.moments,
+                       .rotation = &rotation_});
     }
   }
 }

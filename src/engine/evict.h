@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/stopwatch.h"
@@ -16,8 +17,8 @@ policy::RowsHeld rows_held(const cache::Cache& cache);
 
 class Evictor {
  public:
-  Evictor(const kernels::AttendShape& attention, int n_threads)
-      : attention_(attention), parallel_(n_threads) {}
+  Evictor(const kernels::AttendShape& attention, kernels::Rotation rotation, int n_threads)
+      : attention_(attention), rotation_(std::move(rotation)), parallel_(n_threads) {}
 
   // What policies see of layers [first_layer, …) of a sequence with rows [n_layers, n_kv_heads], to views: the layers
   // without a window. Policies do not decide about the others: their rows go when no query sees them any more.
@@ -40,6 +41,7 @@ class Evictor {
   bool carry_out(Sequence& sequence, bool is_chosen, const Stopwatch& stopwatch);
 
   kernels::AttendShape attention_;
+  kernels::Rotation rotation_;
   kernels::ParallelFor parallel_;
   std::vector<cache::HeadRows> rows_;  // [n_layers, n_kv_heads]
   std::vector<policy::LayerView> views_;

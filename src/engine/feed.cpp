@@ -78,6 +78,7 @@ void Chunk::add(Sequence& sequence, std::span<const Token> more, int first_pos, 
                     .first_pos = first_pos,
                     .is_prompt = is_prompt,
                     .queries = sequence.queries.shape().n_queries > 0 ? &sequence.queries : nullptr,
+                    .moments = sequence.moments.shape().n_heads > 0 ? &sequence.moments : nullptr,
                     .mass_decay = sequence.policy.needs().mass_decay});
   sequences.push_back(&sequence);
   tokens.insert(tokens.end(), more.begin(), more.end());

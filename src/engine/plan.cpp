@@ -308,13 +308,16 @@ Plan make_plan(const PlanInput& input, const cache::CacheShape& shape, policy::P
 }
 
 size_t needed_bytes(const Plan& plan) {
-  return plan.peak_bytes() - plan.kv_held_bytes + plan.logits_bytes + plan.expanded_bytes;
+  return plan.peak_bytes() - plan.kv_held_bytes - plan.policy_held_bytes + plan.logits_bytes +
+         plan.expanded_bytes;
 }
 
 void check_fits(const Plan& plan, size_t reserved_bytes, int n_threads) {
   const MemoryLimit memory = available_memory();
   const size_t needed = needed_bytes(plan);
   if (needed > memory.bytes) {
+    const std::string remembered =
+        plan.policy_bytes == 0 ? "" : ", queries for the policy " + format_bytes(plan.policy_bytes);
     const std::string logits =
         plan.logits_bytes == 0 ? "" : ", kept logits " + format_bytes(plan.logits_bytes);
     const std::string weights =
@@ -323,8 +326,8 @@ void check_fits(const Plan& plan, size_t reserved_bytes, int n_threads) {
                 "the run needs " + format_bytes(needed) + " at its peak (cache " +
                     format_bytes(plan.kv_peak_bytes) + ", residual stream " +
                     format_bytes(plan.footprint.residual_bytes) + ", computing " +
-                    format_bytes(plan.footprint.compute_bytes()) + logits + weights + "), but " +
-                    memory.source + " leaves " + format_bytes(memory.bytes) +
+                    format_bytes(plan.footprint.compute_bytes()) + remembered + logits + weights +
+                    "), but " + memory.source + " leaves " + format_bytes(memory.bytes) +
                     "; a smaller --budget needs less");
   }
   check_address_space(plan, reserved_bytes, n_threads);

@@ -65,13 +65,15 @@ struct Plan {
   size_t kv_held_bytes = 0;    // before the prompt, in memory
   size_t kv_prompt_bytes = 0;  // once the prompt is read and cut
   size_t kv_peak_bytes = 0;
-  size_t logits_bytes = 0;    // of logits that the caller asked to keep
-  size_t expanded_bytes = 0;  // of weights that will be expanded for the prompt
-  size_t kv_full_bytes = 0;   // what the full cache would hold at the end
+  size_t policy_bytes = 0;       // what the policy remembers of queries
+  size_t policy_held_bytes = 0;  // of these, in memory before the prompt
+  size_t logits_bytes = 0;       // of logits that the caller asked to keep
+  size_t expanded_bytes = 0;     // of weights that will be expanded for the prompt
+  size_t kv_full_bytes = 0;      // what the full cache would hold at the end
   Engine::Footprint footprint{};
 
   // Anonymous memory at the peak, beside weights and kept logits.
-  size_t peak_bytes() const { return kv_peak_bytes + footprint.total_bytes(); }
+  size_t peak_bytes() const { return kv_peak_bytes + policy_bytes + footprint.total_bytes(); }
 };
 
 // What a policy's budget in a cache of this shape comes from, when these prompts have

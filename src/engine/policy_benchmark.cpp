@@ -56,6 +56,12 @@ void copy_rows(const std::byte* rows, size_t row_bytes, std::span<const int> slo
   }
 }
 
+kernels::Rotation rotation_of(int head_dim) {
+  return {.layout = kernels::Rotation::Pairs::kHalves,
+          .step = std::pow(10000.0F, -2.0F / static_cast<float>(head_dim)),
+          .pairs = std::vector<kernels::Rotation::Pair>(static_cast<size_t>(head_dim / 2))};
+}
+
 class PolicyBenchmark {
  public:
   PolicyBenchmark(const policy::Policy& policy, const PolicyBenchmarkOptions& options)
@@ -77,6 +83,10 @@ class PolicyBenchmark {
                   .head_dim = options.head_dim,
                   .n_queries = policy.needs().n_queries,
                   .is_watched = {true}}),
+        moments_({.n_heads = attention_.n_heads,
+                  .head_dim = options.head_dim,
+                  .is_watched = {policy.needs().query_moments}}),
+        rotation_(rotation_of(options.head_dim)),
         parallel_(options.n_threads),
         elements_(random_elements(static_cast<size_t>(options.n_rows + options.n_kv_heads + 1) *
                                   static_cast<size_t>(options.head_dim))),
@@ -97,6 +107,9 @@ class PolicyBenchmark {
                         static_cast<size_t>(options.head_dim));
     queries_.add(0, queries.data(), policy_.needs().n_queries,
                  options.n_rows - policy_.needs().n_queries);
+    if (moments_.watches(0)) {
+      count_queries();
+    }
     out_.resize(2 * static_cast<size_t>(options.n_kv_heads * policy_.budget_rows()) *
                 shape_.key_bytes());
     for (std::vector<float>& scores : scores_) {
@@ -124,6 +137,28 @@ class PolicyBenchmark {
   }
 
  private:
+  // As many as there are rows would show nothing that these do not.
+  void count_queries() {
+    constexpr int kQueries = 256;
+    const auto dim = static_cast<size_t>(options_.head_dim);
+    const std::vector<float> q = random_elements(kQueries * dim);
+    std::vector<float> turns(kQueries * rotation_.n_rot());
+    for (size_t i = 0; i < kQueries; ++i) {
+      kernels::turns_at(rotation_, static_cast<int>(i),
+                        std::span(turns).subspan(i * rotation_.n_rot(), rotation_.n_rot()));
+    }
+    std::vector<float> scratch(kernels::QueryMoments::scratch_floats(options_.head_dim));
+    for (int head = 0; head < attention_.n_heads; ++head) {
+      moments_.add(0, head,
+                   {.q = q.data(),
+                    .stride = dim,
+                    .n_tokens = kQueries,
+                    .first_pos = 0,
+                    .turns = turns.data()},
+                   rotation_, scratch.data());
+    }
+  }
+
   // Runs body(head, thread) for all heads.
   template <typename Body>
   void for_heads(const Body& body) {
@@ -173,7 +208,9 @@ class PolicyBenchmark {
             .n_sink = policy_.options().n_sink,
             .n_positions = options_.n_rows,
             .attention = attention_,
-            .queries = &queries_};
+            .queries = &queries_,
+            .moments = &moments_,
+            .rotation = &rotation_};
   }
 
   // What scores are made of: static scores, keys, values.
@@ -369,6 +406,8 @@ class PolicyBenchmark {
   cache::CacheShape shape_;
   kernels::AttendShape attention_;
   kernels::QueryWindow queries_;
+  kernels::QueryMoments moments_;
+  kernels::Rotation rotation_;
   kernels::ParallelFor parallel_;
   std::vector<float> elements_;   // [n_rows + n_kv_heads + 1, head_dim]; head h begins at row h
   std::vector<Scratch> scratch_;  // [n_threads]

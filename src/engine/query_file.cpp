@@ -2,17 +2,19 @@
 
 #include <algorithm>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace winnow::engine {
 namespace {
 
-constexpr const char* kSection = "queries";
+constexpr const char* kQueries = "queries";
+constexpr const char* kMoments = "moments";
 
 template <class Visit>
-void for_each_layer(const kernels::QueryWindow& window, const Visit& visit) {
-  for (size_t layer = 0; layer < window.shape().is_watched.size(); ++layer) {
-    if (window.shape().is_watched[layer]) {
+void for_each_layer(const std::vector<bool>& is_watched, const Visit& visit) {
+  for (size_t layer = 0; layer < is_watched.size(); ++layer) {
+    if (is_watched[layer]) {
       visit(static_cast<int>(layer));
     }
   }
@@ -28,8 +30,8 @@ void put_queries(const kernels::QueryWindow& window, SectionWriter& file) {
   if (window.shape().n_queries == 0) {
     return;
   }
-  file.begin(kSection);
-  for_each_layer(window, [&](int layer) {
+  file.begin(kQueries);
+  for_each_layer(window.shape().is_watched, [&](int layer) {
     const int begin = window.begin_pos(layer);
     const int end = window.end_pos(layer);
     file.put(int32_t{end - begin});
@@ -43,12 +45,44 @@ void read_queries(SectionFile& file, int n_positions, kernels::QueryWindow& wind
   if (window.shape().n_queries == 0) {
     return;
   }
-  SectionReader reader = file.read(kSection);
-  for_each_layer(window, [&](int layer) {
+  SectionReader reader = file.read(kQueries);
+  for_each_layer(window.shape().is_watched, [&](int layer) {
     const int n =
         reader.get_int("the number of queries", 0, std::min(n_positions, window.shape().n_queries));
     const auto q = reader.get_array<float>(static_cast<size_t>(n) * token_floats(window));
     window.add(layer, q.data(), n, n_positions - n);
+  });
+  reader.expect_end();
+}
+
+void put_moments(const kernels::QueryMoments& moments, SectionWriter& file) {
+  if (moments.shape().n_heads == 0) {
+    return;
+  }
+  file.begin(kMoments);
+  for_each_layer(moments.shape().is_watched, [&](int layer) {
+    for (const int64_t n : moments.counts(layer)) {
+      file.put(n);
+    }
+    file.refer(std::as_bytes(moments.sums(layer)));
+  });
+}
+
+void read_moments(SectionFile& file, int n_positions, kernels::QueryMoments& moments) {
+  if (moments.shape().n_heads == 0) {
+    return;
+  }
+  SectionReader reader = file.read(kMoments);
+  for_each_layer(moments.shape().is_watched, [&](int layer) {
+    for (int64_t& n : moments.counts(layer)) {
+      n = reader.get<int64_t>();
+      if (n < 0 || n > std::max(0, n_positions - kernels::kUncountedQueries)) {
+        reader.fail(std::to_string(n) + " queries were counted of " + std::to_string(n_positions) +
+                    " positions");
+      }
+    }
+    const auto sums = reader.get_array<double>(moments.sums(layer).size());
+    std::copy(sums.begin(), sums.end(), moments.sums(layer).begin());
   });
   reader.expect_end();
 }

@@ -1,7 +1,8 @@
-// The queries that a session remembers, as a section of its file (docs/cache-files.md).
+// What a session remembers of queries, as sections of its file (docs/cache-files.md).
 #pragma once
 
 #include "base/section_file.h"
+#include "kernels/query_moments.h"
 #include "kernels/query_window.h"
 
 namespace winnow::engine {
@@ -12,5 +13,9 @@ void put_queries(const kernels::QueryWindow& window, SectionWriter& file);
 // Into `window`, which is empty and of the shape that the policy needs, after n_positions were fed. Throws bad_data where
 // the file has too many queries, or none that are needed.
 void read_queries(SectionFile& file, int n_positions, kernels::QueryWindow& window);
+
+// Likewise, the sums that moments are made of.
+void put_moments(const kernels::QueryMoments& moments, SectionWriter& file);
+void read_moments(SectionFile& file, int n_positions, kernels::QueryMoments& moments);
 
 }  // namespace winnow::engine

@@ -26,6 +26,8 @@ void check_seen(const Sequence& sequence, const policy::Policy& policy) {
     missing = "the last " + std::to_string(needs.n_queries) + " queries";
   } else if (needs.column_mass && !sequence.cache.shape().stores_mass) {
     missing = "the column mass of attention";
+  } else if (needs.query_moments && sequence.moments.shape().n_heads == 0) {
+    missing = "the moments of all queries";
   }
   if (!missing.empty()) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -33,6 +35,28 @@ void check_seen(const Sequence& sequence, const policy::Policy& policy) {
                     ", which the sequence did not keep under its own policy '" +
                     sequence.policy.spec() + "'");
   }
+}
+
+// Policies decide about the layers without a window.
+std::vector<bool> watched_layers(const model::Hyperparameters& hyper) {
+  std::vector<bool> is_watched;
+  for (int layer = 0; layer < hyper.n_layers; ++layer) {
+    is_watched.push_back(hyper.swa_window(layer) == 0);
+  }
+  return is_watched;
+}
+
+kernels::QueryWindow::Shape window_shape(const model::Hyperparameters& hyper,
+                                         const policy::Policy& policy) {
+  return {.n_heads = hyper.n_heads,
+          .head_dim = hyper.head_dim,
+          .n_queries = policy.needs().n_queries,
+          .is_watched = watched_layers(hyper)};
+}
+
+kernels::QueryMoments::Shape moments_shape(const model::Hyperparameters& hyper) {
+  return {
+      .n_heads = hyper.n_heads, .head_dim = hyper.head_dim, .is_watched = watched_layers(hyper)};
 }
 
 // Views of all heads [n_layers, n_kv_heads].
@@ -78,6 +102,9 @@ Sequence copy(const Sequence& sequence, policy::Policy policy, int max_rows,
   if (needs.n_queries > 0) {
     fork.queries = sequence.queries;
   }
+  if (needs.query_moments) {
+    fork.moments = sequence.moments;
+  }
   fork.positions_fed = sequence.positions_fed;
   fork.evicted_during_prompt = sequence.evicted_during_prompt;
   fork.evictions = sequence.evictions;
@@ -108,18 +135,19 @@ cache::CacheShape cache_shape(const model::Hyperparameters& hyper, cache::RowTyp
 
 kernels::QueryWindow query_window(const model::Hyperparameters& hyper,
                                   const policy::Policy& policy) {
-  const int n_queries = policy.needs().n_queries;
-  if (n_queries == 0) {
-    return {};
-  }
-  std::vector<bool> is_watched;
-  for (int layer = 0; layer < hyper.n_layers; ++layer) {
-    is_watched.push_back(hyper.swa_window(layer) == 0);
-  }
-  return kernels::QueryWindow({.n_heads = hyper.n_heads,
-                               .head_dim = hyper.head_dim,
-                               .n_queries = n_queries,
-                               .is_watched = std::move(is_watched)});
+  return policy.needs().n_queries > 0 ? kernels::QueryWindow(window_shape(hyper, policy))
+                                      : kernels::QueryWindow();
+}
+
+kernels::QueryMoments query_moments(const model::Hyperparameters& hyper,
+                                    const policy::Policy& policy) {
+  return policy.needs().query_moments ? kernels::QueryMoments(moments_shape(hyper))
+                                      : kernels::QueryMoments();
+}
+
+size_t policy_bytes(const model::Hyperparameters& hyper, const policy::Policy& policy) {
+  return kernels::QueryWindow::bytes(window_shape(hyper, policy)) +
+         (policy.needs().query_moments ? kernels::QueryMoments::bytes(moments_shape(hyper)) : 0);
 }
 
 Sequence fork(const Sequence& sequence) {
@@ -194,7 +222,7 @@ void trim(Sequence& sequence, int n_positions) {
                     std::to_string(missing->pos) + " (allowed: " + allowed + ")");
   }
   const policy::Needs needs = sequence.policy.needs();
-  const bool has_watched = needs.n_queries > 0 || needs.column_mass;
+  const bool has_watched = needs.n_queries > 0 || needs.column_mass || needs.query_moments;
   if (has_watched && n_positions > 0 && (n_positions < n_fed || !sequence.is_usable)) {
     throw Error(ErrorCode::kInvalidArgument,
                 trimming + "policy '" + sequence.policy.spec() +
@@ -204,6 +232,7 @@ void trim(Sequence& sequence, int n_positions) {
   sequence.cache.trim(n_positions);
   if (n_positions == 0) {
     sequence.queries = {};
+    sequence.moments = {};
   }
   sequence.positions_fed = n_positions;
   sequence.evicted_during_prompt &= sequence.cache.has_gaps();

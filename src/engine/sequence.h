@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cache/cache.h"
+#include "kernels/query_moments.h"
 #include "kernels/query_window.h"
 #include "model/hyperparameters.h"
 #include "policy/policy.h"
@@ -28,10 +29,14 @@ struct Sequence {
   cache::Cache cache;
   policy::Policy policy;
   kernels::QueryWindow queries;        // the last ones, if the policy needs them
+  kernels::QueryMoments moments;       // of all of them, likewise
   int positions_fed = 0;               // tokens ever fed: the next one's position, whatever is kept
   bool evicted_during_prompt = false;  // some prompt token attended to rows already cut
   bool is_usable = true;               // false after a cancelled or failed step: layers disagree
   EvictionStats evictions;
+
+  // What the policy has been given to remember, beside the cache.
+  size_t policy_bytes() const { return queries.bytes() + moments.bytes(); }
 };
 
 // An independent copy: rows, policy, positions and statistics. Its peak begins with what it holds. Throws
@@ -46,8 +51,8 @@ struct ForkOptions {
 };
 
 // As above. The scores that the policy needs and the sequence's cache does not store are computed from the keys: the
-// same bits. Throws invalid_argument also where more rows than max_rows would be copied, and where the policy needs queries
-// or column mass that the sequence's own did not.
+// same bits. Throws invalid_argument also where more rows than max_rows would be copied, and where the policy needs
+// queries, their moments or column mass that the sequence's own did not.
 Sequence fork(const Sequence& sequence, ForkOptions options, Evictor& evictor);
 
 // Goes back to the first n_positions positions, as if nothing had been fed after them: the same tokens give the same
@@ -64,5 +69,12 @@ cache::CacheShape cache_shape(const model::Hyperparameters& hyper, cache::RowTyp
 // A window for the queries that a policy on this model needs; none where it needs none.
 kernels::QueryWindow query_window(const model::Hyperparameters& hyper,
                                   const policy::Policy& policy);
+
+// Likewise, for the moments of queries.
+kernels::QueryMoments query_moments(const model::Hyperparameters& hyper,
+                                    const policy::Policy& policy);
+
+// What these two will take, beside the cache.
+size_t policy_bytes(const model::Hyperparameters& hyper, const policy::Policy& policy);
 
 }  // namespace winnow::engine

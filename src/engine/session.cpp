@@ -177,6 +177,12 @@ Plan Session::make_plan(PlanInput input, WantedLogits logits) {
   if (saved_) {
     plan.kv_held_bytes = 0;  // nothing is taken yet
   }
+  plan.policy_bytes = policy_bytes(model_.hyper(), own_policy());
+  if (sequence_) {
+    plan.policy_held_bytes = sequence_->policy_bytes();
+  } else if (saved_) {
+    plan.policy_held_bytes = plan.policy_bytes;
+  }
   plan.footprint = footprint(input, logits, plan.max_rows);
   return plan;
 }
@@ -188,7 +194,8 @@ Engine::Footprint Session::footprint(const PlanInput& input, WantedLogits logits
                         .n_decoded = std::max(input.n_predict - 1, 0),
                         .order = input.order,
                         .has_all_logits = logits == WantedLogits::kAll,
-                        .n_mass_rows = shape_.stores_mass ? cache::Cache::most_slots(max_rows) : 0};
+                        .n_mass_rows = shape_.stores_mass ? cache::Cache::most_slots(max_rows) : 0,
+                        .is_counted = own_policy().needs().query_moments};
   Engine::Footprint whole = engine_.footprint(work);
   if (input.evict == EvictWhen::kBeforeQuestion) {
     work.n_prompt = input.prompt.before_question;
@@ -211,6 +218,7 @@ void Session::reserve(int max_rows) {
     sequence_->evicted_during_prompt = saved_->evicted_during_prompt;
     sequence_->evictions = saved_->evictions;
     sequence_->queries = std::move(saved_->queries);
+    sequence_->moments = std::move(saved_->moments);
     saved_.reset();
   }
 }

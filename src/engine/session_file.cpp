@@ -212,6 +212,7 @@ void Session::save(const std::string& path) const {
   put_session(options_, *sequence_, file);
   put_transcript(transcript_, file);
   put_queries(sequence_->queries, file);
+  put_moments(sequence_->moments, file);
   cache::put_cache(sequence_->cache, file);
   file.write(path, kFormat);
 }
@@ -243,11 +244,14 @@ SavedSession load_session(const std::string& path, const model::Model& model) {
   resolve(policy, budget_rows, transcript, rows.shape(), reader);
   kernels::QueryWindow queries = query_window(model.hyper(), policy);
   read_queries(file, static_cast<int>(transcript.tokens.size()), queries);
+  kernels::QueryMoments moments = query_moments(model.hyper(), policy);
+  read_moments(file, static_cast<int>(transcript.tokens.size()), moments);
   file.refuse_others();
   return {.file = std::move(file),
           .rows = std::move(rows),
           .policy = std::move(policy),
           .queries = std::move(queries),
+          .moments = std::move(moments),
           .chat = std::move(chat),
           .evict = evict,
           .transcript = std::move(transcript),

@@ -43,6 +43,7 @@ void StepContext::set_slices(std::span<const Slice> slices) {
   n_decode_groups_ = 0;
   n_mass_rows_ = 0;
   int n_positions = 0;
+  bool is_counted = false;
   int index = 0;
   for (const Slice& slice : slices_) {
     WINNOW_CHECK(slice.first_token == n_tokens_ && slice.n_tokens > 0);
@@ -51,6 +52,7 @@ void StepContext::set_slices(std::span<const Slice> slices) {
     if (slice.cache->shape().stores_mass) {
       n_mass_rows_ = std::max(n_mass_rows_, slice.cache->longest_slots() + slice.n_tokens);
     }
+    is_counted |= slice.moments != nullptr;
     if (slice.is_prompt) {
       add_prompt_items(index);
     } else {
@@ -67,6 +69,9 @@ void StepContext::set_slices(std::span<const Slice> slices) {
     if (memory_.size() < needed) {
       memory_.resize(needed);
     }
+    if (is_counted) {
+      set_turns();
+    }
     if (n_counters_ < n_decode_groups_) {
       n_items_done_ = std::make_unique<std::atomic<int>[]>(static_cast<size_t>(n_decode_groups_));
       n_counters_ = n_decode_groups_;
@@ -77,12 +82,27 @@ void StepContext::set_slices(std::span<const Slice> slices) {
   }
 }
 
+void StepContext::set_turns() {
+  const size_t n_rot = rotation_.n_rot();
+  const size_t n_floats = static_cast<size_t>(n_tokens_) * n_rot;
+  if (turns_.size() < n_floats) {
+    turns_.resize(n_floats);
+  }
+  for (const Slice& slice : slices_) {
+    for (int i = 0; slice.moments != nullptr && i < slice.n_tokens; ++i) {
+      turns_at(rotation_, slice.first_pos + i,
+               {turns_.data() + static_cast<size_t>(slice.first_token + i) * n_rot, n_rot});
+    }
+  }
+}
+
 // The mass of a tile comes first, then the kernel's scratch.
 size_t StepContext::thread_floats(int n_positions, int n_mass_rows) const {
   const size_t tile_mass = align(2 * static_cast<size_t>(n_mass_rows));
   return align(
-      std::max(tile_mass + prompt_scratch_floats(shape_.head_dim, n_positions, n_mass_rows),
-               decode_scratch_floats(shape_.gqa_group_size(), shape_.head_dim, n_positions)));
+      std::max({tile_mass + prompt_scratch_floats(shape_.head_dim, n_positions, n_mass_rows),
+                decode_scratch_floats(shape_.gqa_group_size(), shape_.head_dim, n_positions),
+                QueryMoments::scratch_floats(shape_.head_dim)}));
 }
 
 size_t StepContext::weights_floats(int n_mass_rows) const {
@@ -97,8 +117,11 @@ size_t StepContext::memory_floats(int n_positions, int n_decode_groups, int n_ma
          static_cast<size_t>(n_decode_groups) * group_floats;
 }
 
-size_t StepContext::measure_scratch(int n_positions, bool is_decoded, int n_mass_rows) const {
-  return memory_floats(n_positions, is_decoded ? shape_.n_kv_heads : 0, n_mass_rows) *
+size_t StepContext::measure_scratch(const Demand& demand) const {
+  const size_t turns = static_cast<size_t>(demand.n_counted) * rotation_.n_rot();
+  return (memory_floats(demand.n_positions, demand.is_decoded ? shape_.n_kv_heads : 0,
+                        demand.n_mass_rows) +
+          turns) *
          sizeof(float);
 }
 
@@ -192,6 +215,7 @@ void StepContext::attend(const LayerOps& ops, const ggml_tensor* q, ggml_tensor*
   if (thread == 0) {
     remember_queries(ops.layer, q);
   }
+  count_queries(ops.layer, q, thread, n_threads);
   float* const scratch = scratch_of(thread);
   for (size_t i = static_cast<size_t>(thread); i < items_.size();
        i += static_cast<size_t>(n_threads)) {
@@ -218,6 +242,32 @@ void StepContext::remember_queries(int layer, const ggml_tensor* q) noexcept {
           layer,
           static_cast<const float*>(q->data) + static_cast<size_t>(slice.first_token) * token,
           slice.n_tokens, slice.first_pos);
+    }
+  }
+}
+
+// Each head is counted by one thread.
+void StepContext::count_queries(int layer, const ggml_tensor* q, int thread,
+                                int n_threads) noexcept {
+  const auto row = static_cast<size_t>(shape_.head_dim);
+  const size_t token = row * static_cast<size_t>(shape_.n_heads);
+  int item = 0;
+  for (const Slice& slice : slices_) {
+    if (slice.moments == nullptr || !slice.moments->watches(layer)) {
+      continue;
+    }
+    const auto first = static_cast<size_t>(slice.first_token);
+    for (int head = 0; head < shape_.n_heads; ++head, ++item) {
+      if (item % n_threads == thread) {
+        slice.moments->add(layer, head,
+                           {.q = static_cast<const float*>(q->data) + first * token +
+                                 static_cast<size_t>(head) * row,
+                            .stride = token,
+                            .n_tokens = slice.n_tokens,
+                            .first_pos = slice.first_pos,
+                            .turns = turns_.data() + first * rotation_.n_rot()},
+                           rotation_, scratch_of(thread));
+      }
     }
   }
 }

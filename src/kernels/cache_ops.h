@@ -7,12 +7,15 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "cache/cache.h"
 #include "ggml.h"
 #include "kernels/attend.h"
+#include "kernels/query_moments.h"
 #include "kernels/query_window.h"
+#include "kernels/rotation.h"
 
 namespace winnow::kernels {
 
@@ -21,10 +24,11 @@ struct Slice {
   cache::Cache* cache;
   int first_token;  // index in the batch
   int n_tokens;
-  int first_pos;                   // absolute position of the first token
-  bool is_prompt;                  // else one generated token, which takes the decode kernel
-  QueryWindow* queries = nullptr;  // where the tokens' queries are remembered; null: nowhere
-  float mass_decay = 1;            // a generated token multiplies column mass with this first
+  int first_pos;                    // absolute position of the first token
+  bool is_prompt;                   // else one generated token, which takes the decode kernel
+  QueryWindow* queries = nullptr;   // where the tokens' queries are remembered; null: nowhere
+  QueryMoments* moments = nullptr;  // where they are counted; null: nowhere
+  float mass_decay = 1;             // a generated token multiplies column mass with this first
 };
 
 class StepContext;
@@ -39,19 +43,26 @@ struct LayerOps {
 // What the nodes of the step being computed work on. Owned by the engine; set before each compute.
 class StepContext {
  public:
-  StepContext(const AttendShape& shape, int n_threads)
+  // `rotation`: of the queries, where some are counted.
+  StepContext(const AttendShape& shape, int n_threads, Rotation rotation = {})
       : shape_(shape),
         n_threads_(n_threads),
+        rotation_(std::move(rotation)),
         mass_mutexes_(new std::mutex[static_cast<size_t>(shape.n_kv_heads)]) {}
 
   // `slices` cover tokens 0 … n-1 of the batch; tokens after them are padding. Throws resource_exhausted.
   void set_slices(std::span<const Slice> slices);
 
   const AttendShape& shape() const { return shape_; }
-  size_t scratch_bytes() const { return memory_.size() * sizeof(float); }
-  // What scratch_bytes() will be for one sequence of so many positions, some of them generated or none, with heads of at
-  // most n_mass_rows rows if their column mass is wanted, else 0.
-  size_t measure_scratch(int n_positions, bool is_decoded, int n_mass_rows) const;
+  size_t scratch_bytes() const { return (memory_.size() + turns_.size()) * sizeof(float); }
+  // What scratch_bytes() will be for one sequence.
+  struct Demand {
+    int n_positions = 0;
+    bool is_decoded = false;  // some of them are generated
+    int n_mass_rows = 0;      // the most rows of a head whose column mass is wanted, else 0
+    int n_counted = 0;        // the most tokens in a step whose queries are counted
+  };
+  size_t measure_scratch(const Demand& demand) const;
 
   // The two nodes' work for one layer. Tensors: k, v [head_dim, n_kv_heads, n_tokens]; q [head_dim, n_heads, n_tokens];
   // out [head_dim * n_heads, n_tokens].
@@ -75,6 +86,7 @@ class StepContext {
 
   void add_prompt_items(int slice_index);
   void add_decode_items(int slice_index);
+  void set_turns();  // throws std::bad_alloc
   // n_mass_rows: the most rows of a head that column mass is added to, 0 where it is not wanted. It takes the weights of a
   // tile and what they sum up to, and of decoded tokens the weights until all blocks are known.
   size_t thread_floats(int n_positions, int n_mass_rows) const;
@@ -82,6 +94,7 @@ class StepContext {
   size_t weights_floats(int n_mass_rows) const;  // of one decode group
   float* scratch_of(int thread);
   void remember_queries(int layer, const ggml_tensor* q) noexcept;
+  void count_queries(int layer, const ggml_tensor* q, int thread, int n_threads) noexcept;
   void attend_prompt_item(const Item& item, const LayerOps& ops, const ggml_tensor* q,
                           ggml_tensor* out, float* scratch) noexcept;
   void attend_decode_item(const Item& item, const LayerOps& ops, const ggml_tensor* q,
@@ -89,6 +102,7 @@ class StepContext {
 
   AttendShape shape_;
   int n_threads_;
+  Rotation rotation_;
   std::vector<Slice> slices_;
   std::vector<Item> items_;
   int n_tokens_ = 0;
@@ -101,6 +115,7 @@ class StepContext {
   std::unique_ptr<std::mutex[]>
       mass_mutexes_;  // [n_kv_heads]: tiles of a head add to the same rows
   std::vector<float> memory_;
+  std::vector<float> turns_;  // [n_tokens, n_rot], where queries are counted
   std::unique_ptr<std::atomic<int>[]> n_items_done_;  // [n_decode_groups]
   int n_counters_ = 0;
 };

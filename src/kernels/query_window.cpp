@@ -43,12 +43,10 @@ const float* QueryWindow::query(int layer, int head, int pos) const {
          static_cast<size_t>(head) * static_cast<size_t>(shape_.head_dim);
 }
 
-size_t QueryWindow::bytes() const {
-  size_t floats = 0;
-  for (const Layer& layer : layers_) {
-    floats += layer.q.size();
-  }
-  return floats * sizeof(float);
+size_t QueryWindow::bytes(const Shape& shape) {
+  const auto n_watched = std::count(shape.is_watched.begin(), shape.is_watched.end(), true);
+  return static_cast<size_t>(n_watched) * static_cast<size_t>(shape.n_queries) *
+         static_cast<size_t>(shape.n_heads) * static_cast<size_t>(shape.head_dim) * sizeof(float);
 }
 
 }  // namespace winnow::kernels

@@ -30,7 +30,8 @@ class QueryWindow {
   const float* query(int layer, int head, int pos) const;
 
   const Shape& shape() const { return shape_; }
-  size_t bytes() const;
+  size_t bytes() const { return bytes(shape_); }
+  static size_t bytes(const Shape& shape);
 
  private:
   struct Layer {

@@ -47,6 +47,22 @@ void channel_deviations(const RowVectors& rows, std::span<const int> slots,
                         std::span<const float> offset, std::span<const float> scale,
                         std::span<float> deviations, Scratch& scratch);
 
+// norms[i] = the squared norm of row(slots[i]), a canonical sum.
+void squared_norms(const RowVectors& rows, std::span<const int> slots, std::span<float> norms,
+                   Scratch& scratch);
+
+// x ↦ Σ_a x_a (linear_a + Σ_{b >= a} upper_ab x_b); linear [head_dim], upper [head_dim, head_dim] with zeros below the
+// diagonal.
+struct QuadraticForm {
+  std::span<const float> linear;
+  std::span<const float> upper;
+};
+
+// values[i] = form(row(slots[i])). Sums are chains of fused multiply-adds in ascending order: the inner from linear_a on,
+// the outer from 0.
+void quadratic_form(const RowVectors& rows, std::span<const int> slots, const QuadraticForm& form,
+                    std::span<float> values, Scratch& scratch);
+
 // In place. NaN stays NaN and has no part in the others.
 void softmax(std::span<float> x);
 

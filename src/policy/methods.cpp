@@ -41,6 +41,7 @@ std::vector<std::string> describe_needs(const Method& method) {
   add(needs.values, "values");
   add(needs.key_norms, "key norms");
   add(needs.column_mass, "column mass");
+  add(needs.query_moments, "query moments");
   add(needs.n_queries > 0, "last " + std::to_string(needs.n_queries) + " queries");
   return list;
 }

@@ -23,6 +23,7 @@ struct Method {
   std::string_view help;
 };
 
+std::unique_ptr<Scorer> make_expected_attention(OptionReader&);
 std::unique_ptr<Scorer> make_h2o(OptionReader&);
 std::unique_ptr<Scorer> make_keydiff(OptionReader&);
 std::unique_ptr<Scorer> make_knorm(OptionReader&);
@@ -33,6 +34,9 @@ std::unique_ptr<Scorer> make_streaming(OptionReader&);
 std::unique_ptr<Scorer> make_tova(OptionReader&);
 
 inline constexpr Method kMethods[] = {
+    {"expected-attention", "statistics", false, make_expected_attention,
+     "a product of each key with a matrix of each query head, and reads each value",
+     "keeps the rows that later queries should attend to, judged by the queries so far"},
     {"full", "none", true, nullptr, "none", "keeps every row: the full cache"},
     {"h2o", "attention", false, make_h2o,
      "reads 8 bytes a row, summed up while attention is computed",
@@ -59,7 +63,7 @@ static_assert(std::ranges::is_sorted(kMethods, {}, &Method::name), "kMethods is 
 // Throws invalid_argument with the nearest name and the list.
 const Method& find_method(std::string_view name);
 
-// What a method reads, with its options at their defaults: "keys", "values", "key norms", "column mass", "last 64 queries".
+// What a method reads, with its options at their defaults: "keys", "values", "key norms", "column mass", "query moments", "last 64 queries".
 std::vector<std::string> describe_needs(const Method& method);
 
 // A method's own options, without those every policy has (describe_policy_options()).

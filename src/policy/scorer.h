@@ -8,7 +8,9 @@
 #include "base/scratch.h"
 #include "cache/rows.h"
 #include "kernels/attend.h"
+#include "kernels/query_moments.h"
 #include "kernels/query_window.h"
+#include "kernels/rotation.h"
 
 namespace winnow::policy {
 
@@ -22,7 +24,8 @@ struct Needs {
   bool key_norms = false;    // HeadRows::scores: the squared key norm, written at append
   bool column_mass = false;  // HeadRows::mass: the softmax weights received from all queries so far
   float mass_decay = 1;      // each generated token multiplies the column mass so far with it
-  int n_queries = 0;         // LayerView::queries holds the last so many, or as many as there were
+  bool query_moments = false;  // LayerView::moments: of all queries so far
+  int n_queries = 0;  // LayerView::queries holds the last so many, or as many as there were
 };
 
 // One layer's rows, as attention sees them.
@@ -32,10 +35,12 @@ struct LayerView {
   // Positions below are kept whatever their scores, for methods that leave them out of what they measure. Filled in by
   // the policy.
   int n_sink = 0;
-  // The positions fed so far. Of a layer whose policy needs queries or mass, the following are set too.
+  // The positions fed so far. Of a layer whose policy needs queries, their moments or mass, the following are set too.
   int n_positions = 0;
   kernels::AttendShape attention = {};
   const kernels::QueryWindow* queries = nullptr;
+  const kernels::QueryMoments* moments = nullptr;
+  const kernels::Rotation* rotation = nullptr;  // of queries and keys
 };
 
 class Scorer {

@@ -38,6 +38,8 @@ const std::vector<PlanCase>& plan_cases() {
       {"LayersTaper", {"--policy", "knorm+pyramid:budget=200"}},
       {"LayersTaperAndHeadsShare",
        {"--policy", "knorm+pyramid+adakv:budget=200,slack=9", "--evict", "before-question"}},
+      {"QueriesAreRemembered", {"--policy", "snapkv:budget=200"}},
+      {"QueriesAreCounted", {"--policy", "expected-attention:budget=200"}},
       {"AllShare", {"--policy", "knorm+pool:budget=200", "--evict", "before-question"}},
   };
   return cases;
@@ -64,6 +66,7 @@ void expect_plan_holds(const Args& prompt, const Args& flags) {
   expect_near(plan["kv_bytes"]["full_cache"], report["kv_bytes"]["full_cache"], "full_cache");
   expect_near(plan["residual_bytes"], report["residual_bytes"], "residual_bytes");
   expect_near(plan["compute_bytes"], report["compute_bytes"], "compute_bytes");
+  EXPECT_EQ(plan["policy_bytes"], report["policy_bytes"]);
   expect_near(plan["peak_bytes"], report["peak_bytes"], "peak_bytes");
 }
 

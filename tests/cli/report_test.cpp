@@ -75,6 +75,7 @@ TEST(Report, HasTheDocumentedKeysAndTypes) {
                                                     "residual_bytes",
                                                     "compute_bytes",
                                                     "peak_bytes",
+                                                    "policy_bytes",
                                                     "rss_peak_bytes",
                                                     "values_saturated",
                                                     "values_not_finite",

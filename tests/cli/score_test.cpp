@@ -123,6 +123,23 @@ TEST(Score, KeepsOfTheGoldenFixtureWhatThePolicyKeeps) {
   }
 }
 
+TEST(Score, TurnsQueriesBackByTheirFrequencies) {
+  std::vector<float> frequencies;
+  for (int i = 0; i < golden::kHeadDim / 2; ++i) {
+    frequencies.push_back(std::pow(10000.0F, -2.0F * static_cast<float>(i) / golden::kHeadDim));
+  }
+  Arrays arrays = golden_case();
+  const std::string spec = "expected-attention+adakv:budget=12,n_recent=0,epsilon=0.01";
+  expect_refused(score(npz_of(arrays), {spec}), kInvalidArgument, {"there are no frequencies"});
+  arrays["frequencies"] = array("<f4", {4}, frequencies);
+  EXPECT_EQ(result_of(arrays, spec).kept, golden::kept_by(spec));
+  arrays["frequencies"] = array("<f4", {5}, std::vector<float>(5, 1.0F));
+  expect_refused(score(npz_of(arrays), {spec}), kBadData,
+                 {"frequencies has shape [5]", "[1] to [4]"});
+  arrays["frequencies"] = array("<f4", {2}, std::vector<float>{1, 0});
+  expect_refused(score(npz_of(arrays), {spec}), kBadData, {"frequencies has 0", "above 0"});
+}
+
 // None is given less than it reads: what the file cannot give is refused.
 TEST(Score, EveryMethodScoresOrSaysWhatItNeeds) {
   for (const policy::Method& method : policy::kMethods) {

@@ -115,6 +115,8 @@ TEST(Fork, ToAPolicyThatNeedsWhatWasNotSeenIsRefused) {
   EXPECT_NE(refusal("tova:budget=40", "snapkv:budget=32").find("'tova:budget=40'"),
             std::string::npos);
   EXPECT_NE(refusal("knorm:budget=40", "h2o:budget=32").find("column mass"), std::string::npos);
+  EXPECT_NE(refusal("full", "expected-attention:budget=32").find("the moments of all queries"),
+            std::string::npos);
 }
 
 TEST(Fork, IsAsLargeAsAsked) {

@@ -224,7 +224,8 @@ TEST(Trim, PoliciesThatHaveSeenLaterQueriesCannotGoBack) {
   const Model model(test::write_tiny_model(), {});
   Engine engine(model, {.n_threads = 1, .n_batch = 64});
   const auto tokens = test::random_tokens(60, model.hyper().n_vocab);
-  for (const char* policy : {"snapkv:budget=100", "tova:budget=100", "h2o:budget=100"}) {
+  for (const char* policy : {"snapkv:budget=100", "tova:budget=100", "h2o:budget=100",
+                             "expected-attention:budget=100"}) {
     Sequence sequence = test::make_sequence(model, policy);
     const auto expected = test::feed_all(engine, sequence, tokens);
     const std::string message =

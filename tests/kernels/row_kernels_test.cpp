@@ -194,6 +194,52 @@ TEST(RowKernels, BoundsLeaveNanOut) {
   EXPECT_EQ(high, (std::vector<float>{5, 7, -kInfinity}));
 }
 
+TEST(RowKernels, SquaredNormsAreCanonical) {
+  for_every_sample([](const Sample& s) {
+    std::vector<float> expected;
+    for (size_t i = 0; i < s.slots.size(); ++i) {
+      float chains[32] = {};
+      for (size_t c = 0; c < s.dim(); ++c) {
+        chains[c % 32] = std::fma(s.element(i, c), s.element(i, c), chains[c % 32]);
+      }
+      expected.push_back(fold(chains));
+    }
+    test::for_every_instruction_set([&](const std::string& name) {
+      std::vector<float> norms(s.slots.size());
+      kernels::squared_norms(s.keys(), s.slots, norms, scratch);
+      EXPECT_EQ(norms, expected) << name;
+    });
+  });
+}
+
+TEST(RowKernels, QuadraticFormsAreTheSpecifiedChains) {
+  for_every_sample([](const Sample& s) {
+    std::mt19937 random(3);
+    std::vector<float> upper = test::random_floats(random, s.dim() * s.dim());
+    for (size_t a = 0; a < s.dim(); ++a) {
+      std::fill_n(upper.begin() + static_cast<std::ptrdiff_t>(a * s.dim()), a, 0.0F);
+    }
+    std::vector<float> expected;
+    for (size_t i = 0; i < s.slots.size(); ++i) {
+      float total = 0;
+      for (size_t a = 0; a < s.dim(); ++a) {
+        float sum = s.channels[a];
+        for (size_t b = a; b < s.dim(); ++b) {
+          sum = std::fma(upper[a * s.dim() + b], s.element(i, b), sum);
+        }
+        total = std::fma(s.element(i, a), sum, total);
+      }
+      expected.push_back(total);
+    }
+    test::for_every_instruction_set([&](const std::string& name) {
+      std::vector<float> values(s.slots.size());
+      kernels::quadratic_form(s.keys(), s.slots, {.linear = s.channels, .upper = upper}, values,
+                              scratch);
+      EXPECT_EQ(values, expected) << name;
+    });
+  });
+}
+
 TEST(RowKernels, SoftmaxSumsToOneAndLeavesNanOut) {
   std::vector<float> x{1.0F, kNan, 3.0F, -500.0F, 2.0F};
   kernels::softmax(x);

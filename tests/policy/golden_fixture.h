@@ -53,21 +53,9 @@ inline std::vector<float> plain_queries() {
   return fill(3, size_t{kRows} * kHeads * kHeadDim);
 }
 
-// And after it: halves of a head are rotated together, base 10000, positions from 0.
+// And after it.
 inline std::vector<float> queries() {
-  std::vector<float> q = plain_queries();
-  constexpr size_t kHalf = kHeadDim / 2;
-  for (size_t i = 0; i < q.size(); i += kHeadDim) {
-    for (size_t c = 0; c < kHalf; ++c) {
-      const auto pos = static_cast<double>(i / (size_t{kHeads} * kHeadDim));
-      const double angle = pos * std::pow(10000.0, -2.0 * static_cast<double>(c) / kHeadDim);
-      const double a = static_cast<double>(q[i + c]);
-      const double b = static_cast<double>(q[i + c + kHalf]);
-      q[i + c] = static_cast<float>(a * std::cos(angle) - b * std::sin(angle));
-      q[i + c + kHalf] = static_cast<float>(b * std::cos(angle) + a * std::sin(angle));
-    }
-  }
-  return q;
+  return rotated_by_halves(plain_queries(), kHeads, kHeadDim);
 }
 
 inline float scale() {

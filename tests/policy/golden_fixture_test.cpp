@@ -48,6 +48,19 @@ TEST(GoldenFixture, MethodsThatLookAtAttentionKeepWhatKvpressKeeps) {
                        {0, 1, 2, 3, 4, 5, 18, 19, 20, 21, 22, 23}}));
 }
 
+// kvpress takes the first four rows for sinks.
+TEST(GoldenFixture, ExpectedAttentionKeepsWhatKvpressKeeps) {
+  const std::string own = "expected-attention:budget=12,n_sink=4,n_recent=0";
+  EXPECT_EQ(kept_by(own), (KeptSlots{{0, 1, 2, 3, 5, 6, 9, 11, 18, 19, 20, 22},
+                                     {0, 1, 2, 3, 8, 9, 10, 12, 16, 20, 21, 23}}));
+  EXPECT_EQ(kept_by(own + ",use_covariance=false,epsilon=0.02"),
+            (KeptSlots{{0, 1, 2, 3, 5, 6, 9, 11, 17, 19, 20, 22},
+                       {0, 1, 2, 3, 8, 9, 10, 12, 16, 20, 21, 23}}));
+  EXPECT_EQ(kept_by("expected-attention+adakv:budget=12,n_sink=4,n_recent=0,epsilon=0.01"),
+            (KeptSlots{{0, 1, 2, 3, 5, 6, 9, 11, 19, 20, 22},
+                       {0, 1, 2, 3, 8, 9, 10, 12, 15, 16, 20, 21, 23}}));
+}
+
 // kvpress pools the heads of a layer with 0.2 of each head's share kept.
 TEST(GoldenFixture, HeadsShareALayersRowsAsInKvpress) {
   EXPECT_EQ(kept_by("snapkv+adakv:budget=12,n_sink=0,n_recent=0,obs_window=4,kernel=5,pool=avg"),

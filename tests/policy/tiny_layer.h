@@ -98,6 +98,23 @@ struct TinyHead {
   }
 };
 
+// Queries [n_tokens, n_heads, head_dim] at positions from 0: halves of a head are rotated together, base 10000.
+inline std::vector<float> rotated_by_halves(std::vector<float> q, int n_heads, int head_dim) {
+  const auto dim = static_cast<size_t>(head_dim);
+  const size_t half = dim / 2;
+  for (size_t i = 0; i < q.size(); i += dim) {
+    const auto pos = static_cast<double>(i / (static_cast<size_t>(n_heads) * dim));
+    for (size_t c = 0; c < half; ++c) {
+      const double angle = pos * std::pow(10000.0, -2.0 * static_cast<double>(c) / head_dim);
+      const auto a = static_cast<double>(q[i + c]);
+      const auto b = static_cast<double>(q[i + c + half]);
+      q[i + c] = static_cast<float>(a * std::cos(angle) - b * std::sin(angle));
+      q[i + c + half] = static_cast<float>(b * std::cos(angle) + a * std::sin(angle));
+    }
+  }
+  return q;
+}
+
 class TinyLayer {
  public:
   explicit TinyLayer(std::vector<TinyHead> heads, int layer = 0)
@@ -133,6 +150,7 @@ class TinyLayer {
                   .n_kv_heads = static_cast<int>(heads_.size()),
                   .head_dim = head_dim,
                   .scale = scale};
+    count_queries(q, first_pos);
     queries_ = kernels::QueryWindow(
         {.n_heads = n_heads,
          .head_dim = head_dim,
@@ -143,13 +161,22 @@ class TinyLayer {
     queries_.add(layer_, q.data(), n_tokens, first_pos);
   }
 
+  // Halves of a head turn together, by a base of 10000.
+  static kernels::Rotation rotation(int head_dim) {
+    return {.layout = kernels::Rotation::Pairs::kHalves,
+            .step = std::pow(10000.0F, -2.0F / static_cast<float>(head_dim)),
+            .pairs = std::vector<kernels::Rotation::Pair>(static_cast<size_t>(head_dim / 2))};
+  }
+
   LayerView view(int n_sink = 0) const {
     return {.layer = layer_,
             .heads = rows_,
             .n_sink = n_sink,
             .n_positions = n_positions_,
             .attention = attention_,
-            .queries = &queries_};
+            .queries = &queries_,
+            .moments = &moments_,
+            .rotation = &rotation_};
   }
 
   // What the policy keeps of this layer alone [n_kv_heads, n_kept*].
@@ -171,6 +198,33 @@ class TinyLayer {
   }
 
  private:
+  void count_queries(std::span<const float> q, int first_pos) {
+    const auto dim = static_cast<size_t>(attention_.head_dim);
+    const size_t token = static_cast<size_t>(attention_.n_heads) * dim;
+    const auto n_tokens = static_cast<int>(q.size() / token);
+    rotation_ = rotation(attention_.head_dim);
+    std::vector<float> turns(static_cast<size_t>(n_tokens) * rotation_.n_rot());
+    for (int i = 0; i < n_tokens; ++i) {
+      kernels::turns_at(
+          rotation_, first_pos + i,
+          std::span(turns).subspan(static_cast<size_t>(i) * rotation_.n_rot(), rotation_.n_rot()));
+    }
+    moments_ = kernels::QueryMoments(
+        {.n_heads = attention_.n_heads,
+         .head_dim = attention_.head_dim,
+         .is_watched = std::vector<bool>(static_cast<size_t>(layer_) + 1, true)});
+    std::vector<float> scratch(kernels::QueryMoments::scratch_floats(attention_.head_dim));
+    for (int head = 0; head < attention_.n_heads; ++head) {
+      moments_.add(layer_, head,
+                   {.q = q.data() + static_cast<size_t>(head) * dim,
+                    .stride = token,
+                    .n_tokens = n_tokens,
+                    .first_pos = first_pos,
+                    .turns = turns.data()},
+                   rotation_, scratch.data());
+    }
+  }
+
   std::vector<TinyHead> heads_;
   std::vector<float> nans_;
   std::vector<cache::HeadRows> rows_;
@@ -178,6 +232,8 @@ class TinyLayer {
   int n_positions_ = 0;
   kernels::AttendShape attention_;
   kernels::QueryWindow queries_;
+  kernels::QueryMoments moments_;
+  kernels::Rotation rotation_;
 };
 
 }  // namespace winnow::policy

@@ -258,6 +258,16 @@ void channel_deviations_impl(const RowVectors& rows, std::span<const int> slots,
   }
 }
 
+void squared_norms_impl(const RowVectors& rows, std::span<const int> slots, std::span<float> norms,
+                        Scratch& scratch) {
+  const Scratch::Frame frame(scratch);
+  const std::span<float> row = scratch.take<float>(padded_dim(rows.head_dim));
+  for (size_t i = 0; i < slots.size(); ++i) {
+    load_row(rows, slots[i], row.data());
+    norms[i] = squared_distance(row.data(), 0.0F, row.size());
+  }
+}
+
 void softmax_impl(std::span<float> x) {
   float highest = kMinusInfinity;
   for (const float each : x) {
@@ -320,6 +330,14 @@ void channel_deviations(const RowVectors& rows, std::span<const int> slots,
   WINNOW_CHECK(std::ssize(offset) == rows.head_dim && std::ssize(scale) == rows.head_dim &&
                deviations.size() == slots.size());
   HWY_DYNAMIC_DISPATCH(channel_deviations_impl)(rows, slots, offset, scale, deviations, scratch);
+}
+
+HWY_EXPORT(squared_norms_impl);
+
+void squared_norms(const RowVectors& rows, std::span<const int> slots, std::span<float> norms,
+                   Scratch& scratch) {
+  WINNOW_CHECK(norms.size() == slots.size());
+  HWY_DYNAMIC_DISPATCH(squared_norms_impl)(rows, slots, norms, scratch);
 }
 
 HWY_EXPORT(softmax_impl);

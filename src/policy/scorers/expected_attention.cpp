@@ -1,0 +1,164 @@
+// expected-attention: keep the rows that later queries should attend to, if they are like the queries so far.
+//
+// Source    Devoto, Jeblick, Jégou, 2025, arXiv 2510.00636; as in kvpress 0.5.4
+// Score     μ, Σ = mean and covariance of query head h before rotation                                        (1)
+//           μ̄ = R μ, Σ̄ = R Σ Rᵀ, R = the mean rotation at the next n_future positions                        (2)
+//           l_h(j) = c kⱼ·μ̄ + c²/2 kⱼᵀ Σ̄ kⱼ: the logarithm of E exp(c q·kⱼ) for normal q                   (3)
+//           p_h = softmax of l_h over the visible rows but the sinks                                          (4)
+//           s(j) = (mean of p_h(j) over the query heads h of the KV head + epsilon) ‖vⱼ‖                      (5)
+//           The sinks come before all others.                                                                 (6)
+// Symbols   j = row; c = what attention multiplies q·k with, 1/√head_dim in the paper
+// Needs     moments of all queries but those of the first 4 positions, keys; values unless use_vnorm=false
+// Cost      per query head n · head_dim² / 2 multiply-adds at each eviction, and about as many for each token that is
+//           read, in double; 8 bytes for each element of half a matrix per query head
+// Differs   generated tokens' queries count too; positions are the model's own, where kvpress counts the cached rows
+
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "kernels/row_kernels.h"
+#include "policy/methods.h"
+
+namespace winnow::policy {
+namespace {
+
+struct ExpectedAttentionOptions {
+  int n_future = 512;          // Eq. (2)
+  float epsilon = 0.0F;        // Eq. (5)
+  bool use_covariance = true;  // Eq. (3)
+  bool use_vnorm = true;       // Eq. (5)
+
+  template <typename Visitor>
+  void visit(Visitor& v) {
+    v(n_future, "n_future", 1, 1 << 20, "so many next positions are expected to ask");
+    v(epsilon, "epsilon", 0.0F, 1.0F, "what every row is expected to get besides");
+    v(use_covariance, "use_covariance", "queries are expected to vary as they did so far");
+    v(use_vnorm, "use_vnorm", "multiply with the norms of the values");
+  }
+};
+
+// x [n]: elements first and second of each pair, `stride` apart, turned by turns of doubles.
+void turn_strided(const kernels::Rotation& rotation, std::span<const double> turns, double* x,
+                  size_t stride) {
+  const size_t n_pairs = rotation.pairs.size();
+  for (size_t pair = 0; pair < n_pairs; ++pair) {
+    double& first = x[rotation.first(pair) * stride];
+    double& second = x[rotation.second(pair) * stride];
+    const double turned = first * turns[pair] - second * turns[n_pairs + pair];
+    second = first * turns[n_pairs + pair] + second * turns[pair];
+    first = turned;
+  }
+}
+
+class ExpectedAttention final : public Scorer {
+ public:
+  explicit ExpectedAttention(const ExpectedAttentionOptions& options) : options_(options) {}
+
+  Needs needs() const override {
+    return {.keys = true, .values = options_.use_vnorm, .query_moments = true};
+  }
+
+  // rows.keys, rows.values [n_cached, head_dim] -> scores [n_cached]
+  void score(const LayerView& layer, int kv_head, Scratch& scratch,
+             std::span<float> scores) const override {
+    const Scratch::Frame frame(scratch);
+    const cache::HeadRows& rows = layer.heads[static_cast<size_t>(kv_head)];
+    WINNOW_CHECK(std::ssize(scores) == rows.n);
+    const std::span<const int> visible =
+        cache::visible_slots(rows, scratch.take<int>(scores.size()));
+    size_t n_sinks = 0;
+    while (n_sinks < visible.size() && rows.positions[visible[n_sinks]] < layer.n_sink) {
+      ++n_sinks;
+    }
+    const std::span<const int> slots = visible.subspan(n_sinks);
+    const std::span<double> turns = scratch.take<double>(layer.rotation->n_rot());
+    kernels::mean_turns(*layer.rotation, layer.n_positions, options_.n_future, turns);
+
+    const std::span<float> worth = scratch.take_filled(slots.size(), 0.0F);
+    const int group = layer.attention.gqa_group_size();
+    for (int head = 0; head < group; ++head) {
+      add_expected(layer, kv_head, kv_head * group + head, turns, slots, scratch, worth);
+    }
+    if (options_.use_vnorm) {  // Eq. (5)
+      const std::span<float> norms = scratch.take<float>(slots.size());
+      kernels::squared_norms(kernels::values_of(rows), slots, norms, scratch);
+      for (size_t i = 0; i < slots.size(); ++i) {
+        worth[i] = (worth[i] + options_.epsilon) * std::sqrt(norms[i]);
+      }
+    }
+    std::fill(scores.begin(), scores.end(), std::numeric_limits<float>::quiet_NaN());
+    for (const int slot : visible.first(n_sinks)) {
+      scores[static_cast<size_t>(slot)] = std::numeric_limits<float>::infinity();  // Eq. (6)
+    }
+    for (size_t i = 0; i < slots.size(); ++i) {
+      scores[static_cast<size_t>(slots[i])] = worth[i];
+    }
+  }
+
+ private:
+  // Adds one query head's share of Eq. (4) to worth.
+  void add_expected(const LayerView& layer, int kv_head, int head, std::span<const double> turns,
+                    std::span<const int> slots, Scratch& scratch, std::span<float> worth) const {
+    const Scratch::Frame frame(scratch);
+    const kernels::RowVectors keys = kernels::keys_of(layer.heads[static_cast<size_t>(kv_head)]);
+    const auto dim = static_cast<size_t>(keys.head_dim);
+    const auto scale = static_cast<double>(layer.attention.scale);
+    const std::span<float> expected = scratch.take<float>(slots.size());
+    const std::span<double> mean = scratch.take<double>(dim);
+    const std::span<float> linear = scratch.take<float>(dim);
+    layer.moments->mean(layer.layer, head, mean);
+    turn_strided(*layer.rotation, turns, mean.data(), 1);
+    for (size_t a = 0; a < dim; ++a) {
+      linear[a] = static_cast<float>(scale * mean[a]);
+    }
+    if (options_.use_covariance) {
+      const std::span<const float> upper = expected_spread(layer, head, turns, scratch);
+      kernels::quadratic_form(keys, slots, {.linear = linear, .upper = upper}, expected, scratch);
+    } else {
+      kernels::row_dots(keys, slots, linear, expected, scratch);
+    }
+    for (float& each : expected) {
+      each = std::isfinite(each) ? each : std::numeric_limits<float>::quiet_NaN();
+    }
+    kernels::softmax(expected);
+    const auto share = 1.0F / static_cast<float>(layer.attention.gqa_group_size());
+    for (size_t i = 0; i < worth.size(); ++i) {
+      worth[i] += share * expected[i];
+    }
+  }
+
+  // c²/2 Σ̄ with what is below the diagonal added to what is above: [head_dim, head_dim].
+  static std::span<const float> expected_spread(const LayerView& layer, int head,
+                                                std::span<const double> turns, Scratch& scratch) {
+    const auto dim = static_cast<size_t>(layer.attention.head_dim);
+    const auto scale = static_cast<double>(layer.attention.scale);
+    const std::span<double> covariance = scratch.take<double>(dim * dim);
+    const std::span<float> upper = scratch.take_filled(dim * dim, 0.0F);
+    layer.moments->covariance(layer.layer, head, covariance);
+    for (size_t row = 0; row < dim; ++row) {
+      turn_strided(*layer.rotation, turns, covariance.data() + row * dim, 1);
+    }
+    for (size_t column = 0; column < dim; ++column) {
+      turn_strided(*layer.rotation, turns, covariance.data() + column, dim);
+    }
+    for (size_t a = 0; a < dim; ++a) {
+      for (size_t b = a; b < dim; ++b) {
+        const double both =
+            a == b ? covariance[a * dim + a] : covariance[a * dim + b] + covariance[b * dim + a];
+        upper[a * dim + b] = static_cast<float>(scale * scale / 2 * both);
+      }
+    }
+    return upper;
+  }
+
+  ExpectedAttentionOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<Scorer> make_expected_attention(OptionReader& reader) {
+  return std::make_unique<ExpectedAttention>(read_options<ExpectedAttentionOptions>(reader));
+}
+
+}  // namespace winnow::policy
