@@ -14,6 +14,9 @@ namespace {
 
 constexpr std::string_view kNames[] = {"K", "V", "Q", "positions", "scale", "frequencies"};
 constexpr size_t kMaxSize = engine::kMaxCasePositions;  // of every axis
+// Sums of softmax weights are exact up to here (kernels/attend.h).
+constexpr size_t kMaxQueryHeads = 4096;
+constexpr size_t kMaxQueriesOfHead = size_t{1} << 24;  // of a KV head: its query heads × rows
 constexpr size_t kMaxHeadDim = 1 << 10;
 
 class CaseReader {
@@ -119,8 +122,14 @@ class CaseReader {
     }
     const size_t n_heads = shape[shape.size() - 3];
     const size_t n_queries = shape[shape.size() - 2];
-    if (n_heads == 0 || n_heads % static_cast<size_t>(content.n_kv_heads) != 0 ||
-        n_heads > kMaxSize) {
+    const auto n_kv_heads = static_cast<size_t>(content.n_kv_heads);
+    if (n_heads > kMaxQueryHeads || n_heads / n_kv_heads * n_queries > kMaxQueriesOfHead) {
+      problems_.push_back(begin + ": at most " + std::to_string(kMaxQueryHeads) +
+                          " query heads and " + std::to_string(kMaxQueriesOfHead) +
+                          " queries of a KV head are allowed");
+      return;
+    }
+    if (n_heads == 0 || n_heads % n_kv_heads != 0) {
       problems_.push_back(begin + ": " + std::to_string(n_heads) +
                           " query heads are no multiple of K's " +
                           std::to_string(content.n_kv_heads) + " KV heads");

@@ -105,8 +105,8 @@ class PolicyBenchmark {
     const std::vector<float> queries =
         random_elements(static_cast<size_t>(policy_.needs().n_queries * attention_.n_heads) *
                         static_cast<size_t>(options.head_dim));
-    queries_.add(0, queries.data(), policy_.needs().n_queries,
-                 options.n_rows - policy_.needs().n_queries);
+    const int n_queries = std::min(policy_.needs().n_queries, options.n_rows);
+    queries_.add(0, queries.data(), n_queries, options.n_rows - n_queries);
     if (moments_.watches(0)) {
       count_queries();
     }

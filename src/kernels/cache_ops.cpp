@@ -50,7 +50,9 @@ void StepContext::set_slices(std::span<const Slice> slices) {
     n_tokens_ += slice.n_tokens;
     n_positions = std::max(n_positions, slice.first_pos + slice.n_tokens);
     if (slice.cache->shape().stores_mass) {
-      n_mass_rows_ = std::max(n_mass_rows_, slice.cache->longest_slots() + slice.n_tokens);
+      // Layers that others have been cut before hold no more rows than positions.
+      n_mass_rows_ = std::max(
+          n_mass_rows_, std::min(slice.cache->longest_slots(), slice.first_pos) + slice.n_tokens);
     }
     is_counted |= slice.moments != nullptr;
     if (slice.is_prompt) {

@@ -47,6 +47,10 @@ TEST(BenchPolicy, MeasuresEveryMethodUnlessToldWhich) {
   EXPECT_EQ(lines[1]["budget_rows"], 40);
 }
 
+TEST(BenchPolicy, AWindowOfMoreQueriesThanRowsHasAsManyAsThereAre) {
+  EXPECT_EQ(lines_of({"--policy", "snapkv:budget=20,obs_window=4096"}).size(), 1U);
+}
+
 TEST(BenchPolicy, HasTheDocumentedFields) {
   for (const json& line : lines_of({"--to", "100", "--chunk", "8"})) {
     SCOPED_TRACE(line["policy"]);

@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "engine/session.h"
 #include "kernels/attend.h"
 #include "support/generate.h"
 #include "support/tiny_model.h"
@@ -74,6 +75,31 @@ TEST(Mass, StaysWithItsRowWhenOthersGo) {
     ASSERT_EQ(positions[head].size(), 40U);
     for (size_t slot = 0; slot < 40; ++slot) {
       EXPECT_EQ(kept[head][slot], all[head][static_cast<size_t>(positions[head][slot])]);
+    }
+  }
+}
+
+// Layers that are cut already and layers that are being read take the scratch that the plan says.
+TEST(Mass, TheScratchOfItsSumsIsPlanned) {
+  const Model model(test::write_tiny_model({.n_layers = 3}), {});
+  for (const int n_tokens : {70, 150, 300, 1200}) {
+    for (const engine::EvictWhen evict :
+         {engine::EvictWhen::kAfterPrompt, engine::EvictWhen::kPerChunk}) {
+      for (const int n_predict : {1, 20}) {
+        engine::SessionOptions options;
+        options.evict = evict;
+        options.engine = {.n_threads = 2, .n_batch = 64};
+        engine::Session session(model, policy::Policy::parse("h2o:budget=60,slack=3"), options);
+        const engine::PromptTokens prompt{.document =
+                                              test::random_tokens(n_tokens, model.hyper().n_vocab)};
+        const engine::Plan plan = session.plan(prompt, n_predict);
+        session.reserve(plan.max_rows);
+        session.read(prompt, {});
+        session.generate({.n_predict = n_predict, .ignore_eos = true, .sampling = {}}, {});
+        EXPECT_LE(session.peak_footprint().scratch_bytes, plan.footprint.scratch_bytes)
+            << n_tokens << " " << n_predict;
+        EXPECT_GE(session.peak_footprint().scratch_bytes * 2, plan.footprint.scratch_bytes);
+      }
     }
   }
 }
