@@ -1,5 +1,5 @@
-// winnow methods: the lists of eviction methods and allocators, from the tables that the program itself uses. Its Markdown
-// is docs/methods.md.
+// winnow methods: the lists of eviction methods, transforms and allocators, from the tables that the program itself uses.
+// Its Markdown is docs/methods.md.
 
 #include "policy/methods.h"
 
@@ -14,6 +14,7 @@
 #include "cli/verbs.h"
 #include "policy/allocators.h"
 #include "policy/policy.h"
+#include "policy/transforms.h"
 
 namespace winnow::cli {
 namespace {
@@ -44,6 +45,11 @@ std::vector<std::string> divides(const policy::AllocatorPart& part) {
   return list;
 }
 
+// What a transform decides: scores, before allocators compare them, or a head's rows, after.
+std::string_view decides(const policy::TransformPart& part) {
+  return part.make_normalizer != nullptr ? "scores" : "rows";
+}
+
 ordered_json methods_json() {
   ordered_json methods = ordered_json::array();
   for (const policy::Method& method : policy::kMethods) {
@@ -55,6 +61,14 @@ ordered_json methods_json() {
                        {"help", method.help},
                        {"options", options_json(policy::describe_options(method))}});
   }
+  ordered_json transforms = ordered_json::array();
+  for (const policy::TransformPart& part : policy::kTransforms) {
+    transforms.push_back({{"name", part.name},
+                          {"decides", decides(part)},
+                          {"cost", part.cost},
+                          {"help", part.help},
+                          {"options", options_json(policy::describe_options(part))}});
+  }
   ordered_json allocators = ordered_json::array();
   for (const policy::AllocatorPart& part : policy::kAllocators) {
     allocators.push_back({{"name", part.name},
@@ -63,6 +77,7 @@ ordered_json methods_json() {
                           {"options", options_json(policy::describe_options(part))}});
   }
   return {{"methods", std::move(methods)},
+          {"transforms", std::move(transforms)},
           {"allocators", std::move(allocators)},
           {"policy_options", options_json(policy::describe_policy_options())}};
 }
@@ -128,7 +143,7 @@ std::string methods_markdown() {
   std::string text =
       "# The parts of a policy\n\n"
       "<!-- Written by `winnow methods --markdown`; a test compares the two. -->\n\n"
-      "What a policy `METHOD[+ALLOCATOR...][:OPTION=VALUE,...]` may be made of; "
+      "What a policy `METHOD[+TRANSFORM...][+ALLOCATOR...][:OPTION=VALUE,...]` may be made of; "
       "[policies.md](policies.md) says how the "
       "parts work together\nand where each comes from. `winnow methods --json` prints the same for "
       "programs.\n\n"
@@ -145,6 +160,15 @@ std::string methods_markdown() {
   }
   for (const policy::Method& method : policy::kMethods) {
     text += part_markdown(method);
+  }
+  text += "\n## Transforms\n\n";
+  text += table_head({"transform", "decides", "cost"});
+  for (const policy::TransformPart& part : policy::kTransforms) {
+    text += row({"[" + std::string(part.name) + "](#" + std::string(part.name) + ")",
+                 std::string(decides(part)), std::string(part.cost)});
+  }
+  for (const policy::TransformPart& part : policy::kTransforms) {
+    text += part_markdown(part);
   }
   text += "\n## Allocators\n\n";
   text += table_head({"allocator", "divides the budget over"});
@@ -178,6 +202,10 @@ void print_text() {
   for (const policy::Method& method : policy::kMethods) {
     print_part(method);
   }
+  std::printf("\ntransforms, after any method but full:\n");
+  for (const policy::TransformPart& part : policy::kTransforms) {
+    print_part(part);
+  }
   std::printf("\nallocators, after any method but full:\n");
   for (const policy::AllocatorPart& part : policy::kAllocators) {
     print_part(part);
@@ -185,7 +213,7 @@ void print_text() {
   std::printf("\nevery method but full:\n");
   print_options(policy::describe_policy_options(), "  ");
   std::printf(
-      "\na policy: METHOD[+ALLOCATOR...][:OPTION=VALUE,...], for example "
+      "\na policy: METHOD[+TRANSFORM...][+ALLOCATOR...][:OPTION=VALUE,...], for example "
       "knorm+adakv:budget=512,n_sink=4\n");
 }
 

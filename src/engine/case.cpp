@@ -55,6 +55,9 @@ std::string missing(const Case& given, const policy::Needs& needs) {
                        " queries, and the positions of the last " + std::to_string(n_queries) +
                        " rows have gaps");
   }
+  if (needs.output_weights) {
+    problems.push_back("needs the output projection, and a case holds no weights");
+  }
   std::string text;
   for (const std::string& problem : problems) {
     text += (text.empty() ? "" : "; ") + problem;

@@ -57,7 +57,8 @@ Engine::Engine(const model::Model& model, const EngineOptions& options)
     : model_(model),
       options_(options),
       backend_(options.n_threads),
-      evictor_(attend_shape(model), model.rotation(n_ctx(model, options)), options.n_threads),
+      evictor_(model, attend_shape(model), model.rotation(n_ctx(model, options)),
+               options.n_threads),
       step_(attend_shape(model), options.n_threads, model.rotation(n_ctx(model, options))),
       graphs_(model, n_ctx(model, options), step_, backend_) {
   if (options.n_batch < 1) {

@@ -24,7 +24,8 @@ void Evictor::view_layers(const Sequence& sequence, int first_layer,
                        .attention = attention_,
                        .queries = &sequence.queries,
                        .moments = &sequence.moments,
-                       .rotation = &rotation_});
+                       .rotation = &rotation_,
+                       .output_weights = &output_weights_});
     }
   }
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/stopwatch.h"
+#include "engine/output_projection.h"
 #include "engine/sequence.h"
 #include "kernels/parallel.h"
 #include "policy/schedule.h"
@@ -17,8 +18,13 @@ policy::RowsHeld rows_held(const cache::Cache& cache);
 
 class Evictor {
  public:
-  Evictor(const kernels::AttendShape& attention, kernels::Rotation rotation, int n_threads)
-      : attention_(attention), rotation_(std::move(rotation)), parallel_(n_threads) {}
+  // The model outlives the evictor.
+  Evictor(const model::Model& model, const kernels::AttendShape& attention,
+          kernels::Rotation rotation, int n_threads)
+      : attention_(attention),
+        rotation_(std::move(rotation)),
+        output_weights_(model),
+        parallel_(n_threads) {}
 
   // What policies see of layers [first_layer, …) of a sequence with rows [n_layers, n_kv_heads], to views: the layers
   // without a window. Policies do not decide about the others: their rows go when no query sees them any more.
@@ -42,6 +48,7 @@ class Evictor {
 
   kernels::AttendShape attention_;
   kernels::Rotation rotation_;
+  OutputProjection output_weights_;
   kernels::ParallelFor parallel_;
   std::vector<cache::HeadRows> rows_;  // [n_layers, n_kv_heads]
   std::vector<policy::LayerView> views_;

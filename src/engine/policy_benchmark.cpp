@@ -62,6 +62,24 @@ kernels::Rotation rotation_of(int head_dim) {
           .pairs = std::vector<kernels::Rotation::Pair>(static_cast<size_t>(head_dim / 2))};
 }
 
+// A matrix of as many outputs as inputs.
+class RandomOutputWeights final : public policy::OutputWeights {
+ public:
+  explicit RandomOutputWeights(int n_embd)
+      : n_embd_(n_embd), elements_(random_elements(static_cast<size_t>(n_embd))) {}
+
+  int n_embd() const override { return n_embd_; }
+  void read(int /*layer*/, const Part& part, float* to) const override {
+    for (int i = 0; i < part.n_rows; ++i) {
+      to = std::copy_n(elements_.begin() + part.first_column, part.n_columns, to);
+    }
+  }
+
+ private:
+  int n_embd_;
+  std::vector<float> elements_;  // [n_embd] of every row
+};
+
 class PolicyBenchmark {
  public:
   PolicyBenchmark(const policy::Policy& policy, const PolicyBenchmarkOptions& options)
@@ -87,6 +105,7 @@ class PolicyBenchmark {
                   .head_dim = options.head_dim,
                   .is_watched = {policy.needs().query_moments}}),
         rotation_(rotation_of(options.head_dim)),
+        output_weights_(attention_.n_heads * options.head_dim),
         parallel_(options.n_threads),
         elements_(random_elements(static_cast<size_t>(options.n_rows + options.n_kv_heads + 1) *
                                   static_cast<size_t>(options.head_dim))),
@@ -210,7 +229,8 @@ class PolicyBenchmark {
             .attention = attention_,
             .queries = &queries_,
             .moments = &moments_,
-            .rotation = &rotation_};
+            .rotation = &rotation_,
+            .output_weights = &output_weights_};
   }
 
   // What scores are made of: static scores, keys, values.
@@ -408,6 +428,7 @@ class PolicyBenchmark {
   kernels::QueryWindow queries_;
   kernels::QueryMoments moments_;
   kernels::Rotation rotation_;
+  RandomOutputWeights output_weights_;
   kernels::ParallelFor parallel_;
   std::vector<float> elements_;   // [n_rows + n_kv_heads + 1, head_dim]; head h begins at row h
   std::vector<Scratch> scratch_;  // [n_threads]

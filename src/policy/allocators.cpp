@@ -2,19 +2,11 @@
 
 #include <iterator>
 
-#include "base/error.h"
-#include "base/nearest_name.h"
-
 namespace winnow::policy {
 
-const AllocatorPart& find_allocator(std::string_view name) {
-  const auto part = std::ranges::find(kAllocators, name, &AllocatorPart::name);
-  if (part != std::end(kAllocators)) {
-    return *part;
-  }
-  std::vector<std::string_view> names;
-  std::ranges::transform(kAllocators, std::back_inserter(names), &AllocatorPart::name);
-  throw Error(ErrorCode::kInvalidArgument, unknown_name("allocator", name, names));
+const AllocatorPart* find_allocator(std::string_view name) {
+  const auto* const part = std::ranges::find(kAllocators, name, &AllocatorPart::name);
+  return part == std::end(kAllocators) ? nullptr : part;
 }
 
 std::vector<OptionDescription> describe_options(const AllocatorPart& part) {

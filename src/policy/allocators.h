@@ -39,8 +39,8 @@ inline constexpr AllocatorPart kAllocators[] = {
 static_assert(std::ranges::is_sorted(kAllocators, {}, &AllocatorPart::name),
               "kAllocators is sorted by name");
 
-// Throws invalid_argument with the nearest name and the list.
-const AllocatorPart& find_allocator(std::string_view name);
+// Null where there is none of that name.
+const AllocatorPart* find_allocator(std::string_view name);
 
 std::vector<OptionDescription> describe_options(const AllocatorPart& part);
 

@@ -1,6 +1,7 @@
-// Score, allocate, protect, select: what a policy keeps of the rows there are.
+// Score, transform, allocate, protect, select: what a policy keeps of the rows there are.
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/error.h"
@@ -62,27 +63,43 @@ void merge_slots(std::span<const int> more, std::vector<int>& kept) {
   }
 }
 
-// The best n_keep candidates of a head, and the rows that spans protect -> kept [n_kept] slots. Returns what select() does.
-int select_candidates(const Choice::Scored& scored, int n_keep, const Protected& keep_anyway,
-                      Scratch& scratch, std::vector<int>& kept) {
-  const int n_nan = select(scored.scores, n_keep, keep_anyway, scratch, kept);
-  if (!scored.slots.empty()) {
-    for (int& index : kept) {
-      index = scored.slots[static_cast<size_t>(index)];
-    }
-    merge_slots(scored.protected_slots, kept);
+int count_nan(std::span<const float> scores, const Protected& keep_anyway) {
+  const auto first = static_cast<size_t>(keep_anyway.n_first);
+  const auto last = static_cast<size_t>(keep_anyway.n_last);
+  const std::span<const float> compared = scores.subspan(first, scores.size() - first - last);
+  return static_cast<int>(
+      std::ranges::count_if(compared, [](float score) { return std::isnan(score); }));
+}
+
+// The best n_keep candidates of a head, or as many as the second stage (may be null) leaves -> kept [n_kept] slots. Returns
+// how many of the head's scores were compared and are not a number.
+int select_candidates(std::span<const ScoredHead> layer, int kv_head, int n_keep,
+                      const SecondStage* second_stage, Scratch& scratch, std::vector<int>& kept) {
+  const ScoredHead& head = layer[static_cast<size_t>(kv_head)];
+  int n_nan = 0;
+  if (second_stage == nullptr || n_keep >= std::ssize(head.scores)) {
+    n_nan = select(head.scores, n_keep, head.keep_anyway, scratch, kept);
+  } else {
+    const Scratch::Frame frame(scratch);
+    const std::span<float> rescored = scratch.take<float>(head.scores.size());
+    n_keep = second_stage->rescore(layer, kv_head, n_keep, scratch, rescored);
+    select(rescored, n_keep, head.keep_anyway, scratch, kept);
+    n_nan = count_nan(head.scores, head.keep_anyway);
+  }
+  for (int& index : kept) {
+    index = head.slot(static_cast<size_t>(index));
   }
   return n_nan;
 }
 
 // Any thread may come to any head or layer: all are ready for the longest, so that none allocates later.
-void reserve_scratch(int n_kv_heads, bool compares_heads, Choice& choice) {
+void reserve_scratch(int n_kv_heads, bool scores_all_first, Choice& choice) {
   size_t n_most = 0;
   for (const Choice::Head& head : choice.heads) {
     n_most = std::max(n_most, static_cast<size_t>(head.rows().n));
   }
   for (Choice::Scratch& scratch : choice.threads) {
-    if (compares_heads) {
+    if (scores_all_first) {
       scratch.allocator.pool.reserve(n_most * static_cast<size_t>(n_kv_heads));
     } else {
       scratch.scored.scores.reserve(n_most);
@@ -202,6 +219,7 @@ bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> 
     return false;
   }
   const size_t n_heads = choice.heads.size();
+  choice.scored_heads.resize(n_heads);
   choice.n_keep.resize(n_heads);
   choice.kept.resize(n_heads);
   choice.n_nan.resize(n_heads);
@@ -222,29 +240,43 @@ bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> 
     }
     heads_->allocate(std::min(n_rows, n_held), group, scratch.allocator, n_keep.subspan(first, n));
   };
-  const auto choose_rows = [&](size_t i, const Choice::Scored& scored, Choice::Scratch& scratch) {
-    choice.n_nan[i] = select_candidates(scored, n_keep[i], demands[i].keep_anyway, scratch.scorer,
-                                        choice.kept[i]);
+  const auto score = [&](size_t i, Scratch& scratch, Choice::Scored& scored) {
+    const Choice::Head& head = choice.heads[i];
+    score_candidates(*scorer_, head, demands[i], protection.spans, scratch, scored);
+    for (const auto& normalizer : normalizers_) {
+      normalizer->normalize(scored.scores, scratch);
+    }
+    choice.demands[i].scores = scored.scores;
+    choice.scored_heads[i] = {.layer = &head.layer,
+                              .kv_head = head.kv_head,
+                              .scores = scored.scores,
+                              .slots = scored.slots,
+                              .keep_anyway = demands[i].keep_anyway};
+  };
+  const auto choose_rows = [&](size_t i, Scratch& scratch, const Choice::Scored& scored) {
+    const size_t first = i / n_kv_heads * n_kv_heads;
+    choice.n_nan[i] = select_candidates(std::span(choice.scored_heads).subspan(first, n_kv_heads),
+                                        static_cast<int>(i - first), n_keep[i], second_stage_.get(),
+                                        scratch, choice.kept[i]);
+    merge_slots(scored.protected_slots, choice.kept[i]);
   };
 
-  reserve_scratch(static_cast<int>(n_kv_heads), heads_->sharing() != Sharing::kNone, choice);
-  if (heads_->sharing() == Sharing::kNone) {  // nothing is compared: a head at a time
+  const bool scores_all_first = heads_->sharing() != Sharing::kNone ||
+                                (second_stage_ != nullptr && second_stage_->looks_at_layer());
+  reserve_scratch(static_cast<int>(n_kv_heads), scores_all_first, choice);
+  if (!scores_all_first) {  // nothing is compared: a head at a time
     for (size_t layer = 0; layer < layers.size(); ++layer) {
       allocate(layer * n_kv_heads, n_kv_heads, choice.layer_rows[layer], choice.threads[0]);
     }
     run(n_heads, [&](size_t i, Choice::Scratch& scratch) {
-      score_candidates(*scorer_, choice.heads[i], demands[i], protection.spans, scratch.scorer,
-                       scratch.scored);
-      choose_rows(i, scratch.scored, scratch);
+      score(i, scratch.scorer, scratch.scored);
+      choose_rows(i, scratch.scorer, scratch.scored);
     });
     return true;
   }
   choice.scored.resize(std::max(choice.scored.size(), n_heads));
-  run(n_heads, [&](size_t i, Choice::Scratch& scratch) {
-    score_candidates(*scorer_, choice.heads[i], demands[i], protection.spans, scratch.scorer,
-                     choice.scored[i]);
-    choice.demands[i].scores = choice.scored[i].scores;
-  });
+  run(n_heads,
+      [&](size_t i, Choice::Scratch& scratch) { score(i, scratch.scorer, choice.scored[i]); });
   if (heads_->sharing() == Sharing::kAll) {
     const int64_t n_rows = sum(choice.layer_rows);
     allocate(0, n_heads, n_rows, choice.threads[0]);
@@ -253,8 +285,9 @@ bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> 
       allocate(layer * n_kv_heads, n_kv_heads, choice.layer_rows[layer], scratch);
     });
   }
-  run(n_heads,
-      [&](size_t i, Choice::Scratch& scratch) { choose_rows(i, choice.scored[i], scratch); });
+  run(n_heads, [&](size_t i, Choice::Scratch& scratch) {
+    choose_rows(i, scratch.scorer, choice.scored[i]);
+  });
   release_after_a_prompt(choice);
   return true;
 }

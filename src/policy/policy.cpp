@@ -2,20 +2,31 @@
 
 #include <algorithm>
 #include <climits>
+#include <iterator>
 
 #include "base/error.h"
+#include "base/nearest_name.h"
 #include "policy/allocators.h"
 #include "policy/methods.h"
 #include "policy/spec.h"
+#include "policy/transforms.h"
 
 namespace winnow::policy {
 namespace {
 
+// What stands behind the method of a spec.
+struct Parts {
+  std::vector<const TransformPart*> transforms;  // in order
+  std::vector<const AllocatorPart*> allocators;  // those of layers first
+};
+
 // The method of a spec, or null and a problem.
 const Method* method_of(const Spec& spec, OptionReader& reader) {
-  if (std::ranges::find(kAllocators, spec.method, &AllocatorPart::name) != std::end(kAllocators)) {
-    reader.add_problem("'" + spec.method +
-                       "' is an allocator and stands after a method, as in knorm+" + spec.method);
+  const bool is_transform = find_transform(spec.method) != nullptr;
+  if (is_transform || find_allocator(spec.method) != nullptr) {
+    reader.add_problem(
+        "'" + spec.method + "' is " + (is_transform ? "a transform" : "an allocator") +
+        " and stands after a method, as in " + (is_transform ? "snapkv+" : "knorm+") + spec.method);
     return nullptr;
   }
   try {
@@ -26,37 +37,62 @@ const Method* method_of(const Spec& spec, OptionReader& reader) {
   }
 }
 
-// The allocators of a spec, those of layers first; problems where one is unknown or two decide the same.
-std::vector<const AllocatorPart*> allocators_of(const Spec& spec, OptionReader& reader) {
-  std::vector<const AllocatorPart*> parts;
-  for (const std::string& name : spec.allocators) {
-    const AllocatorPart* part = nullptr;
-    try {
-      part = &find_allocator(name);
-    } catch (const Error& error) {
-      reader.add_problem(error.what());
-      continue;
-    }
-    for (const AllocatorPart* other : parts) {
-      const bool is_twice = other->divides_heads && part->divides_heads;
-      if (is_twice || (other->divides_layers && part->divides_layers)) {
-        reader.add_problem(
-            "'" + std::string(other->name) + "' and '" + name + "' both divide the " +
-            (is_twice ? "rows of a layer over its heads" : "budget over the layers"));
-      }
-    }
-    parts.push_back(part);
+std::string unknown_part(std::string_view name) {
+  if (std::ranges::find(kMethods, name, &Method::name) != std::end(kMethods)) {
+    return "'" + std::string(name) + "' is a method: a policy has one, and it comes first";
   }
-  std::ranges::stable_sort(parts, {},
+  std::vector<std::string_view> names;
+  std::ranges::transform(kTransforms, std::back_inserter(names), &TransformPart::name);
+  std::ranges::transform(kAllocators, std::back_inserter(names), &AllocatorPart::name);
+  return unknown_name("transform or allocator", name, names);
+}
+
+// Adds problems where two parts decide the same.
+void add_allocator(const AllocatorPart& part, Parts& parts, OptionReader& reader) {
+  for (const AllocatorPart* other : parts.allocators) {
+    const bool is_twice = other->divides_heads && part.divides_heads;
+    if (is_twice || (other->divides_layers && part.divides_layers)) {
+      reader.add_problem("'" + std::string(other->name) + "' and '" + std::string(part.name) +
+                         "' both divide the " +
+                         (is_twice ? "rows of a layer over its heads" : "budget over the layers"));
+    }
+  }
+  parts.allocators.push_back(&part);
+}
+
+// Adds a problem where the rows have been chosen by the one before, so that no score is compared any more.
+void add_transform(const TransformPart& part, Parts& parts, OptionReader& reader) {
+  if (!parts.transforms.empty() && parts.transforms.back()->make_second_stage != nullptr) {
+    const std::string before(parts.transforms.back()->name);
+    reader.add_problem("'" + before + "' chooses rows, so '" + std::string(part.name) +
+                       "' cannot come after it" +
+                       (part.make_normalizer != nullptr
+                            ? " (before it: " + std::string(part.name) + "+" + before + ")"
+                            : ", which does so too"));
+  }
+  parts.transforms.push_back(&part);
+}
+
+Parts parts_of(const Spec& spec, OptionReader& reader) {
+  Parts parts;
+  for (const std::string& name : spec.parts) {
+    if (const TransformPart* const transform = find_transform(name)) {
+      add_transform(*transform, parts, reader);
+    } else if (const AllocatorPart* const allocator = find_allocator(name)) {
+      add_allocator(*allocator, parts, reader);
+    } else {
+      reader.add_problem(unknown_part(name));
+    }
+  }
+  std::ranges::stable_sort(parts.allocators, {},
                            [](const AllocatorPart* part) { return part->make_layers == nullptr; });
   return parts;
 }
 
 // `full` keeps everything, so an option that could not do anything is a misunderstanding.
 void refuse_all_options(const Spec& spec, std::string_view default_budget, OptionReader& reader) {
-  for (const std::string& allocator : spec.allocators) {
-    reader.add_problem("full keeps every row, so there is nothing for '" + allocator +
-                       "' to divide");
+  for (const std::string& part : spec.parts) {
+    reader.add_problem("full keeps every row, so there is nothing for '" + part + "' to do");
   }
   std::string list = default_budget.empty() ? "" : "budget=" + std::string(default_budget);
   for (const GivenOption& option : spec.options) {
@@ -81,10 +117,13 @@ void check_together(const PolicyOptions& options, OptionReader& reader) {
   }
 }
 
-// "knorm+adakv"; uniform goes without saying.
-std::string parts_text(const Method& method, std::span<const AllocatorPart* const> allocators) {
+// "knorm+rank+adakv"; uniform goes without saying.
+std::string parts_text(const Method& method, const Parts& parts) {
   std::string text(method.name);
-  for (const AllocatorPart* const part : allocators) {
+  for (const TransformPart* const part : parts.transforms) {
+    text += "+" + std::string(part->name);
+  }
+  for (const AllocatorPart* const part : parts.allocators) {
     if (part->make_heads != make_uniform) {
       text += "+" + std::string(part->name);
     }
@@ -137,21 +176,40 @@ Policy Policy::parse(std::string_view text, std::string_view default_budget) {
   }
   const size_t n_presets = reader.options().size();  // what they set is spelled out instead
   policy.options_ = read_options<PolicyOptions>(reader);
-  const std::vector<const AllocatorPart*> allocators = allocators_of(spec, reader);
+  const Parts parts = parts_of(spec, reader);
   if (policy.method_ != nullptr) {
     policy.scorer_ = policy.method_->make(reader);
-    policy.make_allocators(allocators, reader);
+    policy.make_transforms(parts.transforms, reader);
+    policy.make_allocators(parts.allocators, reader);
     reader.refuse_unknown();
     check_together(policy.options_, reader);
   }
   throw_problems(text, reader.problems());
 
-  policy.spec_ = format_spec(parts_text(*policy.method_, allocators),
+  policy.spec_ = format_spec(parts_text(*policy.method_, parts),
                              std::span(reader.options()).subspan(n_presets));
   if (policy.options_.budget.unit == Budget::Unit::kRows) {
     policy.resolve({});
   }
   return policy;
+}
+
+void Policy::make_transforms(std::span<const TransformPart* const> parts, OptionReader& reader) {
+  for (const TransformPart* const part : parts) {
+    if (part->make_normalizer != nullptr) {
+      normalizers_.push_back(part->make_normalizer(reader));
+    } else {
+      second_stage_ = part->make_second_stage(reader);
+    }
+  }
+  if (second_stage_ != nullptr && second_stage_->needs_non_negative_scores() &&
+      normalizers_.empty() && scorer_->may_be_negative()) {
+    const std::string method(method_->name);
+    const std::string stage(parts.back()->name);
+    reader.add_problem("'" + stage + "' multiplies scores, and those of " + method +
+                       " may be negative: put rank or softmax before it, as in " + method +
+                       "+rank+" + stage);
+  }
 }
 
 void Policy::make_allocators(std::span<const AllocatorPart* const> parts, OptionReader& reader) {
@@ -169,7 +227,16 @@ void Policy::make_allocators(std::span<const AllocatorPart* const> parts, Option
 }
 
 Needs Policy::needs() const {
-  return is_unlimited() ? Needs{} : scorer_->needs();
+  if (is_unlimited()) {
+    return {};
+  }
+  Needs needs = scorer_->needs();
+  if (second_stage_ != nullptr) {
+    const Needs more = second_stage_->needs();
+    needs.values |= more.values;
+    needs.output_weights |= more.output_weights;
+  }
+  return needs;
 }
 
 bool Policy::is_unlimited() const {

@@ -1,5 +1,5 @@
-// A policy: scorer, allocators, protection, selection and schedule, built from a spec such as
-// `knorm+adakv:budget=512,n_sink=4,n_recent=128`.
+// A policy: scorer, transforms, allocators, protection, selection and schedule, built from a spec such as
+// `snapkv+chunkkv+adakv:budget=512,n_sink=4,n_recent=128`.
 #pragma once
 
 #include <memory>
@@ -14,6 +14,7 @@
 #include "policy/division.h"
 #include "policy/option_reader.h"
 #include "policy/scorer.h"
+#include "policy/transform.h"
 
 namespace winnow::kernels {
 class ParallelFor;
@@ -23,6 +24,7 @@ namespace winnow::policy {
 
 struct AllocatorPart;
 struct Method;
+struct TransformPart;
 
 // The options every method has (docs/policies.md).
 struct PolicyOptions {
@@ -71,26 +73,28 @@ struct Choice {
 
     const cache::HeadRows& rows() const { return layer.heads[static_cast<size_t>(kv_head)]; }
   };
-  std::vector<Head> heads;          // [n_layers * n_kv_heads]
-  std::vector<HeadDemand> demands;  // the same
-  std::vector<int> n_keep;          // the same
-  std::vector<int> n_visible;       // the same
-  std::vector<int64_t> layer_rows;  // [n_layers] to be divided, without what spans protect
-  Division division;                // of the budget over the layers
+  std::vector<Head> heads;               // [n_layers * n_kv_heads]
+  std::vector<HeadDemand> demands;       // the same
+  std::vector<ScoredHead> scored_heads;  // the same
+  std::vector<int> n_keep;               // the same
+  std::vector<int> n_visible;            // the same
+  std::vector<int64_t> layer_rows;       // [n_layers] to be divided, without what spans protect
+  Division division;                     // of the budget over the layers
 
   struct Scored {
     std::vector<float> scores;         // [n_slots], then [n_candidates]
     std::vector<int> slots;            // [n_candidates], where these are not all
     std::vector<int> protected_slots;  // by spans, and no candidates
   };
-  std::vector<Scored> scored;  // [n_layers * n_kv_heads] where an allocator compares heads
+  std::vector<Scored> scored;  // [n_layers * n_kv_heads] where heads are compared
   struct Scratch {
     Scored scored;
     HeadAllocator::Scratch allocator;
     winnow::Scratch scorer;
   };
   std::vector<Scratch> threads;  // [n_threads]
-  std::vector<int> n_nan;  // [n_layers * n_kv_heads] scores that were compared and are not a number
+  std::vector<int>
+      n_nan;  // [n_layers * n_kv_heads] scores of the method that were compared and are not a number
 
   int64_t n_nan_scores() const { return std::accumulate(n_nan.begin(), n_nan.end(), int64_t{0}); }
 };
@@ -101,7 +105,7 @@ class Policy {
   // (may be empty) is used when the spec has none. `full` takes no options and no budget; all others need a budget.
   static Policy parse(std::string_view spec, std::string_view default_budget = {});
 
-  // The canonical spec: the method, its allocators, the budget and every option that is not at its default, presets spelled out.
+  // The canonical spec: the method, its transforms and allocators, the budget and every option that is not at its default, presets spelled out.
   // Parses to the same policy.
   const std::string& spec() const { return spec_; }
   const Method& method() const { return *method_; }
@@ -146,12 +150,15 @@ class Policy {
   std::string spec_;
   const Method* method_ = nullptr;
   PolicyOptions options_;
+  void make_transforms(std::span<const TransformPart* const> parts, OptionReader& reader);
   void make_allocators(std::span<const AllocatorPart* const> parts, OptionReader& reader);
   Protection protection() const;
   int n_least() const;  // rows that every head keeps, where it has them
 
   std::shared_ptr<const Scorer> scorer_;  // copies share the parts: using them changes nothing
-  std::shared_ptr<const LayerAllocator> layers_;  // null: every layer has the same budget
+  std::vector<std::shared_ptr<const Normalizer>> normalizers_;  // in order
+  std::shared_ptr<const SecondStage> second_stage_;  // null: scores are compared as they are
+  std::shared_ptr<const LayerAllocator> layers_;     // null: every layer has the same budget
   std::shared_ptr<const HeadAllocator> heads_;
   int budget_rows_ = 0;  // 0: not resolved
   int n_recent_ = 0;

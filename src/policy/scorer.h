@@ -11,6 +11,7 @@
 #include "kernels/query_moments.h"
 #include "kernels/query_window.h"
 #include "kernels/rotation.h"
+#include "policy/output_weights.h"
 
 namespace winnow::policy {
 
@@ -26,6 +27,7 @@ struct Needs {
   float mass_decay = 1;      // each generated token multiplies the column mass so far with it
   bool query_moments = false;  // LayerView::moments: of all queries so far
   int n_queries = 0;  // LayerView::queries holds the last so many, or as many as there were
+  bool output_weights = false;  // LayerView::output_weights, read with the values
 };
 
 // One layer's rows, as attention sees them.
@@ -41,6 +43,7 @@ struct LayerView {
   const kernels::QueryWindow* queries = nullptr;
   const kernels::QueryMoments* moments = nullptr;
   const kernels::Rotation* rotation = nullptr;  // of queries and keys
+  const OutputWeights* output_weights = nullptr;
 };
 
 class Scorer {
@@ -48,6 +51,8 @@ class Scorer {
   virtual ~Scorer() = default;
 
   virtual Needs needs() const = 0;
+  // Whether a score may be below 0.
+  virtual bool may_be_negative() const { return true; }
 
   // Scores one KV head: scores [n], higher is worth more, NaN is worth least. Called for different heads at
   // the same time. Never sees the budget and protects nothing.

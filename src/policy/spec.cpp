@@ -45,7 +45,7 @@ void parse_parts(std::string_view text, Spec& spec) {
     if (name.empty()) {
       spec.problems.push_back("nothing stands after a '+'");
     } else {
-      spec.allocators.emplace_back(name);
+      spec.parts.emplace_back(name);
     }
   }
 }

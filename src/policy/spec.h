@@ -1,4 +1,4 @@
-// The text of a policy: `method[+allocator...][:key=value,key=value...]`, cut into its parts and put together again.
+// The text of a policy: `method[+part...][:key=value,key=value...]`, cut into its parts and put together again.
 #pragma once
 
 #include <span>
@@ -12,9 +12,9 @@ namespace winnow::policy {
 
 struct Spec {
   std::string method;
-  std::vector<std::string> allocators;  // in the order given
-  std::vector<GivenOption> options;     // in the order given
-  std::vector<std::string> problems;    // of form: each says which part
+  std::vector<std::string> parts;     // transforms and allocators, in the order given
+  std::vector<GivenOption> options;   // in the order given
+  std::vector<std::string> problems;  // of form: each says which part
 };
 
 // Cuts and trims; never throws. Whether the names exist is for others to say.

@@ -5,6 +5,7 @@
 #include "cli/winnow_program.h"
 #include "policy/allocators.h"
 #include "policy/methods.h"
+#include "policy/transforms.h"
 
 namespace winnow::test {
 namespace {
@@ -370,6 +371,17 @@ TEST(Methods, TextAndJsonListAll) {
     EXPECT_EQ(listed["path_independent"], method.is_path_independent);
     EXPECT_EQ(listed["help"], method.help);
     EXPECT_EQ(listed["options"].size(), policy::describe_options(method).size());
+  }
+  EXPECT_EQ(list["transforms"].size(), std::size(policy::kTransforms));
+  for (size_t i = 0; i < std::size(policy::kTransforms); ++i) {
+    const policy::TransformPart& part = policy::kTransforms[i];
+    const json& listed = list["transforms"][i];
+    EXPECT_NE(text.out.find(part.help), std::string::npos) << part.name;
+    EXPECT_EQ(listed["name"], part.name);
+    EXPECT_EQ(listed["help"], part.help);
+    EXPECT_EQ(listed["cost"], part.cost);
+    EXPECT_EQ(listed["decides"], part.make_normalizer != nullptr ? "scores" : "rows");
+    EXPECT_EQ(listed["options"].size(), policy::describe_options(part).size());
   }
   EXPECT_EQ(list["allocators"].size(), std::size(policy::kAllocators));
   for (size_t i = 0; i < std::size(policy::kAllocators); ++i) {

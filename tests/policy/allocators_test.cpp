@@ -329,7 +329,7 @@ TEST(Allocators, AFloorOfEverythingAndEqualHeadsAreUniform) {
 
 TEST(Allocators, EveryNameIsFoundAndDefaultsAreAllowed) {
   for (const AllocatorPart& part : kAllocators) {
-    EXPECT_EQ(&find_allocator(part.name), &part);
+    EXPECT_EQ(find_allocator(part.name), &part);
     EXPECT_TRUE(part.divides_layers || part.divides_heads);
     EXPECT_NE(part.make_layers == nullptr, part.make_heads == nullptr);
     std::string options;

@@ -58,6 +58,12 @@ inline std::vector<float> queries() {
   return rotated_by_halves(plain_queries(), kHeads, kHeadDim);
 }
 
+// The output projection [n_embd, n_heads * head_dim].
+inline std::vector<float> output_weights() {
+  constexpr size_t kEmbd = size_t{kHeads} * kHeadDim;
+  return fill(4, kEmbd * kEmbd);
+}
+
 inline float scale() {
   return 1.0F / std::sqrt(static_cast<float>(kHeadDim));
 }
@@ -96,7 +102,10 @@ inline std::vector<TinyHead> heads_with_mass() {
 // The fixture as one layer, with all that a method may ask for.
 class Layer : public TinyLayer {
  public:
-  Layer() : TinyLayer(heads_with_mass()) { set_queries(queries(), kHeads, kRows, scale()); }
+  Layer() : TinyLayer(heads_with_mass()) {
+    set_queries(queries(), kHeads, kRows, scale());
+    set_output_weights(output_weights());
+  }
 };
 
 // What a policy keeps of the fixture: slots, which are positions too.

@@ -166,9 +166,9 @@ TEST(PolicySpec, AllocatorsAreEchoedLayersFirstAndUniformNot) {
 
 TEST(PolicySpec, UnknownAllocatorsNameTheNearestAndAll) {
   EXPECT_THAT(refusal("knorm+adakvv:budget=512"),
-              AllOf(HasSubstr("unknown allocator 'adakvv'"), HasSubstr("did you mean 'adakv'"),
-                    HasSubstr("adakv, pool, pyramid, uniform")));
-  EXPECT_THAT(refusal("knorm+knorm:budget=512"), HasSubstr("unknown allocator 'knorm'"));
+              AllOf(HasSubstr("unknown transform or allocator 'adakvv'"),
+                    HasSubstr("did you mean 'adakv'"), HasSubstr("adakv, pool, pyramid, uniform")));
+  EXPECT_THAT(refusal("knorm+knorm:budget=512"), HasSubstr("'knorm' is a method"));
   EXPECT_THAT(refusal("adakv+knorm:budget=512"),
               AllOf(HasSubstr("'adakv' is an allocator"), HasSubstr("knorm+adakv")));
   EXPECT_THAT(refusal("knorm+:budget=512"), HasSubstr("nothing stands after a '+'"));

@@ -115,6 +115,20 @@ inline std::vector<float> rotated_by_halves(std::vector<float> q, int n_heads, i
   return q;
 }
 
+// An output projection made of a vector.
+struct TinyOutputWeights final : OutputWeights {
+  int n_outputs = 0;
+  int n_inputs = 0;
+  std::vector<float> elements;  // [n_outputs, n_inputs]
+
+  int n_embd() const override { return n_outputs; }
+  void read(int /*layer*/, const Part& part, float* to) const override {
+    for (int row = part.first_row; row < part.first_row + part.n_rows; ++row) {
+      to = std::copy_n(elements.begin() + row * n_inputs + part.first_column, part.n_columns, to);
+    }
+  }
+};
+
 class TinyLayer {
  public:
   explicit TinyLayer(std::vector<TinyHead> heads, int layer = 0)
@@ -159,6 +173,24 @@ class TinyLayer {
     const int n_tokens = static_cast<int>(q.size()) / (n_heads * head_dim);
     n_positions_ = first_pos + n_tokens;
     queries_.add(layer_, q.data(), n_tokens, first_pos);
+    // Columns that are alike for all heads.
+    std::mt19937 random(1);
+    const int n_outputs = n_heads * head_dim + 3;
+    const std::vector<float> columns =
+        test::random_floats(random, static_cast<size_t>(n_outputs * head_dim));
+    std::vector<float> weights;
+    for (int i = 0; i < n_outputs * n_heads; ++i) {
+      const auto* const row = columns.data() + i / n_heads * head_dim;
+      weights.insert(weights.end(), row, row + head_dim);
+    }
+    set_output_weights(std::move(weights));
+  }
+
+  // weights [n_embd, n_heads * head_dim]
+  void set_output_weights(std::vector<float> weights) {
+    output_weights_.n_inputs = attention_.n_heads * attention_.head_dim;
+    output_weights_.n_outputs = static_cast<int>(weights.size()) / output_weights_.n_inputs;
+    output_weights_.elements = std::move(weights);
   }
 
   // Halves of a head turn together, by a base of 10000.
@@ -176,7 +208,8 @@ class TinyLayer {
             .attention = attention_,
             .queries = &queries_,
             .moments = &moments_,
-            .rotation = &rotation_};
+            .rotation = &rotation_,
+            .output_weights = &output_weights_};
   }
 
   // What the policy keeps of this layer alone [n_kv_heads, n_kept*].
@@ -234,6 +267,7 @@ class TinyLayer {
   kernels::QueryWindow queries_;
   kernels::QueryMoments moments_;
   kernels::Rotation rotation_;
+  TinyOutputWeights output_weights_;
 };
 
 }  // namespace winnow::policy

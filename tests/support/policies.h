@@ -8,12 +8,19 @@
 
 namespace winnow::test {
 
-// Every method that evicts, with the given budget, and some with allocators.
+// Every method that evicts, with the given budget, and some with transforms and allocators.
 inline std::vector<std::string> all_policies(int budget) {
   const std::string rows = ":budget=" + std::to_string(budget);
-  std::vector<std::string> specs{
-      "knorm+pyramid" + rows, "knorm+adakv" + rows, "snapkv+pyramid+adakv" + rows + ",obs_window=8",
-      "h2o+adakv" + rows + ",observed=true", "tova" + rows + ",per_layer=true"};
+  std::vector<std::string> specs{"knorm+pyramid" + rows,
+                                 "knorm+adakv" + rows,
+                                 "snapkv+pyramid+adakv" + rows + ",obs_window=8",
+                                 "h2o+adakv" + rows + ",observed=true",
+                                 "tova" + rows + ",per_layer=true",
+                                 "snapkv+chunkkv" + rows + ",obs_window=8,chunk=5",
+                                 "h2o+chunkkv+adakv" + rows + ",chunk=7,shared_chunks=true",
+                                 "snapkv+criticalkv+adakv" + rows + ",obs_window=8",
+                                 "keydiff+softmax+adakv" + rows,
+                                 "knorm+rank+criticalkv+pyramid" + rows};
   for (const policy::Method& method : policy::kMethods) {
     if (method.make != nullptr) {
       const std::string lag = method.name == "lagkv" ? ",lag=8" : "";

@@ -58,6 +58,7 @@ class ExpectedAttention final : public Scorer {
   Needs needs() const override {
     return {.keys = true, .values = options_.use_vnorm, .query_moments = true};
   }
+  bool may_be_negative() const override { return false; }
 
   // rows.keys, rows.values [n_cached, head_dim] -> scores [n_cached]
   void score(const LayerView& layer, int kv_head, Scratch& scratch,

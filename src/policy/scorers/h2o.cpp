@@ -32,6 +32,7 @@ class H2o final : public Scorer {
   explicit H2o(const H2oOptions& options) : options_(options) {}
 
   Needs needs() const override { return {.column_mass = true, .mass_decay = options_.decay}; }
+  bool may_be_negative() const override { return false; }
 
   // rows.mass [n_cached] -> scores [n_cached]
   void score(const LayerView& layer, int kv_head, Scratch& /*scratch*/,

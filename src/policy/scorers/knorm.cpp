@@ -32,6 +32,7 @@ class Knorm final : public Scorer {
   explicit Knorm(const KnormOptions& options) : sign_(options.keep == "low" ? -1.0F : 1.0F) {}
 
   Needs needs() const override { return {.key_norms = true}; }
+  bool may_be_negative() const override { return sign_ < 0; }
 
   // rows.scores [n_cached] -> scores [n_cached]
   void score(const LayerView& layer, int kv_head, Scratch& /*scratch*/,

@@ -82,6 +82,7 @@ class LagKv final : public Scorer {
   explicit LagKv(const LagkvOptions& options) : options_(options) {}
 
   Needs needs() const override { return {.keys = true, .values = true}; }
+  bool may_be_negative() const override { return false; }
 
   // rows.keys, rows.values [n_cached, head_dim] -> scores [n_cached]
   void score(const LayerView& layer, int kv_head, Scratch& scratch,

@@ -36,6 +36,7 @@ class Random final : public Scorer {
   explicit Random(const RandomOptions& options) : options_(options) {}
 
   Needs needs() const override { return {}; }
+  bool may_be_negative() const override { return false; }
 
   // rows.positions [n_cached] -> scores [n_cached]
   void score(const LayerView& layer, int kv_head, Scratch& /*scratch*/,

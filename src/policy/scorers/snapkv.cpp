@@ -67,6 +67,7 @@ class SnapKv final : public Scorer {
   explicit SnapKv(const SnapkvOptions& options) : options_(options) {}
 
   Needs needs() const override { return {.keys = true, .n_queries = options_.obs_window}; }
+  bool may_be_negative() const override { return false; }
 
   // queries [n_heads, obs_window, head_dim], rows.keys [n_cached, head_dim] -> scores [n_cached]
   void score(const LayerView& layer, int kv_head, Scratch& scratch,

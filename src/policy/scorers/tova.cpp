@@ -32,6 +32,7 @@ class Tova final : public Scorer {
   explicit Tova(const TovaOptions& options) : options_(options) {}
 
   Needs needs() const override { return {.keys = true, .n_queries = 1}; }
+  bool may_be_negative() const override { return false; }
 
   // queries [n_heads, 1, head_dim], rows.keys [n_cached, head_dim] -> scores [n_cached]
   void score(const LayerView& layer, int kv_head, Scratch& scratch,

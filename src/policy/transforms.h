@@ -1,0 +1,48 @@
+// The list of transforms. Adding one: a file in transforms/, its maker's declaration and a row here.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "policy/option_reader.h"
+#include "policy/transform.h"
+
+namespace winnow::policy {
+
+struct TransformPart {
+  std::string_view name;  // as users type it
+  // One of the two. Called with an empty reader to describe the options.
+  std::unique_ptr<Normalizer> (*make_normalizer)(OptionReader&);
+  std::unique_ptr<SecondStage> (*make_second_stage)(OptionReader&);
+  std::string_view cost;  // of each eviction, beside scoring and selecting
+  std::string_view help;
+};
+
+std::unique_ptr<SecondStage> make_chunkkv(OptionReader&);
+std::unique_ptr<SecondStage> make_criticalkv(OptionReader&);
+std::unique_ptr<Normalizer> make_rank(OptionReader&);
+std::unique_ptr<Normalizer> make_softmax(OptionReader&);
+
+inline constexpr TransformPart kTransforms[] = {
+    {"chunkkv", nullptr, make_chunkkv, "reads the scores twice",
+     "keeps whole chunks of neighbouring rows: those with the highest mean score"},
+    {"criticalkv", nullptr, make_criticalkv,
+     "for each row beyond the first stage a product with each query head's part of the output "
+     "projection",
+     "half of the rows by their scores, the others also by what their values do to the output"},
+    {"rank", make_rank, nullptr, "sorts the scores",
+     "replaces a score by its rank among those of the head"},
+    {"softmax", make_softmax, nullptr, "reads the scores twice",
+     "replaces a head's scores by their softmax, in units of their standard deviation"},
+};
+static_assert(std::ranges::is_sorted(kTransforms, {}, &TransformPart::name),
+              "kTransforms is sorted by name");
+
+// Null where there is none of that name.
+const TransformPart* find_transform(std::string_view name);
+
+std::vector<OptionDescription> describe_options(const TransformPart& part);
+
+}  // namespace winnow::policy
