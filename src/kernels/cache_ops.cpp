@@ -295,12 +295,13 @@ void StepContext::attend_prompt_item(const Item& item, const LayerOps& ops, cons
     attend_prompt(rows, queries, shape_.scale, scratch);
     return;
   }
+  const int n_rows = std::min(rows.n, n_mass_rows_);  // rows behind these are at later positions
   queries.mass = reinterpret_cast<int64_t*>(scratch);
-  std::fill_n(queries.mass, rows.n, 0);
+  std::fill_n(queries.mass, n_rows, 0);
   attend_prompt(rows, queries, shape_.scale,
                 scratch + align(2 * static_cast<size_t>(n_mass_rows_)));
   const std::lock_guard lock(mass_mutexes_[static_cast<size_t>(item.kv_head)]);
-  std::transform(queries.mass, queries.mass + rows.n, mass, mass, std::plus<>());
+  std::transform(queries.mass, queries.mass + n_rows, mass, mass, std::plus<>());
 }
 
 // The thread that finishes the last item of a KV head merges all blocks; the order of merging is fixed.
