@@ -4,11 +4,21 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <type_traits>
 #include <vector>
 
 namespace winnow {
+
+inline constexpr size_t kLineBytes = 64;  // of a cache line, and of the longest vector
+
+// The first address from `pointer` on that is a multiple of kLineBytes.
+template <class T>
+T* align_to_line(T* pointer) {
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  return pointer + (kLineBytes - address % kLineBytes) % kLineBytes / sizeof(T);
+}
 
 // One thread's. Whoever takes memory opens a Frame first; its end makes all that was taken since free for the next.
 class Scratch {
@@ -25,7 +35,7 @@ class Scratch {
     size_t n_taken_;
   };
 
-  // [n] elements of any content, valid until the frame ends, whatever else is taken meanwhile.
+  // [n] elements of any content, aligned to kLineBytes, valid until the frame ends, whatever else is taken meanwhile.
   template <class T>
   std::span<T> take(size_t n) {
     static_assert(std::is_trivial_v<T> && alignof(T) <= alignof(std::max_align_t));
@@ -33,10 +43,11 @@ class Scratch {
       buffers_.emplace_back();
     }
     std::vector<std::byte>& buffer = buffers_[n_taken_++];
-    if (buffer.size() < n * sizeof(T)) {
-      buffer = std::vector<std::byte>(std::max(n * sizeof(T), 2 * buffer.size()));
+    const size_t n_bytes = n * sizeof(T) + kLineBytes;
+    if (buffer.size() < n_bytes) {
+      buffer = std::vector<std::byte>(std::max(n_bytes, 2 * buffer.size()));
     }
-    return {reinterpret_cast<T*>(buffer.data()), n};
+    return {reinterpret_cast<T*>(align_to_line(buffer.data())), n};
   }
 
   template <class T>

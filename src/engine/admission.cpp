@@ -70,9 +70,7 @@ void check_admissible(const Sequence& sequence, const Arrival& arrival,
            (needs.key_norms && !shape.stores_scores ? "key norms" : "column mass") +
            ", which its cache does not store");
   }
-  const int64_t most_kept = sequence.policy.most_rows(shape.n_layers, shape.n_kv_heads);
-  const int64_t n_sharing = most_kept / sequence.policy.budget_rows();  // heads
-  const int64_t most_held = most_kept + n_sharing * sequence.policy.options().slack;
+  const int64_t most_held = sequence.policy.most_held_rows(shape.n_layers, shape.n_kv_heads);
   const int n_stay =
       arrival.is_cut ? static_cast<int>(std::min<int64_t>(most_held, INT_MAX)) : INT_MAX;
   for (int layer = 0; layer < shape.n_layers; ++layer) {

@@ -30,12 +30,6 @@ void check_distinct(std::span<const Input> inputs) {
   }
 }
 
-// Whether decoding has used up what the policy allows.
-bool is_due(const Sequence& sequence) {
-  const policy::Policy& policy = sequence.policy;
-  return policy::is_due(policy, policy::rows_per_head(policy, rows_held(sequence.cache)));
-}
-
 kernels::AttendShape attend_shape(const model::Model& model) {
   return {.n_heads = model.hyper().n_heads,
           .n_kv_heads = model.hyper().n_kv_heads,
@@ -130,8 +124,8 @@ void Engine::feed_chunk_major(PromptFeed& prompt) {
     for (size_t i = 0; i < chunk.slices.size(); ++i) {
       Sequence& sequence = *chunk.sequences[i];
       const bool is_end = prompt.is_end(chunk.slices[i], sequence);
-      if (prompt.options.eviction == PromptEviction::kPerChunk && (is_end || is_due(sequence)) &&
-          evictor_.evict(sequence)) {
+      if (prompt.options.eviction == PromptEviction::kPerChunk &&
+          (is_end || is_due(sequence.policy, sequence.cache)) && evictor_.evict(sequence)) {
         ++sequence.evictions.count;
         sequence.evicted_during_prompt |= !is_end;
       }
@@ -288,7 +282,8 @@ void Engine::step(std::span<const StepInput> inputs, std::vector<float>& logits)
   for (const StepInput& input : inputs) {
     Sequence& sequence = *input.sequence;
     sequence.positions_fed += static_cast<int>(input.tokens.size());
-    if (input.cut == Cut::kAlways || (input.cut == Cut::kIfDue && is_due(sequence))) {
+    if (input.cut == Cut::kAlways ||
+        (input.cut == Cut::kIfDue && is_due(sequence.policy, sequence.cache))) {
       sequence.evictions.count += evictor_.evict(sequence) ? 1 : 0;
     }
   }

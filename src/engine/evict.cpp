@@ -50,6 +50,10 @@ policy::RowsHeld rows_held(const cache::Cache& cache) {
   return held;
 }
 
+bool is_due(const policy::Policy& policy, const cache::Cache& cache) {
+  return policy::is_due(policy, policy::rows_per_head(policy, rows_held(cache)));
+}
+
 void Evictor::view(const Sequence& sequence, int first_layer, int n_layers) {
   rows_.clear();
   for (int layer = first_layer; layer < first_layer + n_layers; ++layer) {

@@ -16,6 +16,9 @@ namespace winnow::engine {
 // The rows of the layers without a window.
 policy::RowsHeld rows_held(const cache::Cache& cache);
 
+// Whether decoding, or a prompt that is cut chunk by chunk, has used up what the policy allows.
+bool is_due(const policy::Policy& policy, const cache::Cache& cache);
+
 class Evictor {
  public:
   // The model outlives the evictor.

@@ -48,8 +48,7 @@ class RowCount {
     }
     if (input_.evict == EvictWhen::kPerChunk &&
         slack() > 0) {  // heads need not be cut at the same time
-      longest_ =
-          std::max(longest_, std::min(head_ + n_tokens, n_sharing() * capacity() + input_.n_batch));
+      longest_ = std::max(longest_, std::min(head_ + n_tokens, most_held() + input_.n_batch));
     }
     for (int64_t fed = 0; fed < n_tokens; fed += input_.n_batch) {
       step(std::min<int64_t>(n_tokens - fed, input_.n_batch));
@@ -63,7 +62,7 @@ class RowCount {
   // Followed token by token only where something changes: windows fill up, heads grow to their capacity, and from there on
   // the slack is used up and given back again and again.
   void decode(int64_t n_tokens) {
-    longest_ = std::max(longest_, std::min(head_ + n_tokens, n_sharing() * capacity() + 1));
+    longest_ = std::max(longest_, std::min(head_ + n_tokens, most_held() + 1));
     const int64_t n_window_fills = std::min<int64_t>(n_tokens, 2 * int64_t{swa_window_} + 64);
     decode_each(n_window_fills);
     const int64_t rest = n_tokens - n_window_fills;
@@ -86,7 +85,6 @@ class RowCount {
  private:
   int64_t slack() const { return policy_.is_unlimited() ? 0 : policy_.options().slack; }
   int64_t capacity() const { return policy_.budget_rows() + slack(); }
-  int64_t n_sharing() const { return most_kept() / policy_.budget_rows(); }  // heads
 
   void decode_each(int64_t n_tokens) {
     for (int64_t i = 0; i < n_tokens; ++i) {
@@ -114,6 +112,9 @@ class RowCount {
 
   int64_t most_kept() const {
     return policy_.most_rows(static_cast<int>(rows_.size()), n_kv_heads_);
+  }
+  int64_t most_held() const {
+    return policy_.most_held_rows(static_cast<int>(rows_.size()), n_kv_heads_);
   }
 
   // What layers of so many rows keep.

@@ -14,11 +14,11 @@
 #include "base/random.h"
 #include "base/stopwatch.h"
 #include "cache/cache.h"
+#include "engine/evict.h"
 #include "kernels/append.h"
 #include "kernels/machine_speed.h"
 #include "kernels/parallel.h"
 #include "policy/protect.h"
-#include "policy/schedule.h"
 #include "policy/select.h"
 
 namespace winnow::engine {
@@ -365,16 +365,6 @@ class PolicyBenchmark {
     return true;
   }
 
-  bool is_due(const Cache& cache) const {
-    policy::RowsHeld held{.n_layers = 1, .n_kv_heads = options_.n_kv_heads};
-    for (int head = 0; head < options_.n_kv_heads; ++head) {
-      held.all += cache.n_cached(0, head);
-    }
-    held.longest_head = cache.longest();
-    held.largest_layer = held.all;
-    return policy::is_due(policy_, policy::rows_per_head(policy_, held));
-  }
-
   void measure_one_go() {
     Cache cache(shape_);
     for (int head = 0; head < options_.n_kv_heads; ++head) {
@@ -394,7 +384,7 @@ class PolicyBenchmark {
       }
       const bool is_last = first + n == options_.n_rows;
       const Stopwatch stopwatch;
-      if (is_last || is_due(cache)) {
+      if (is_last || is_due(policy_, cache)) {
         result_.n_chunked_evictions += evict(cache) ? 1 : 0;
       }
       ms += stopwatch.ms();

@@ -8,13 +8,14 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/scratch.h"
 #include "kernels/append.h"
 #include "kernels/blocks.h"
 
 namespace winnow::kernels {
 namespace {
 
-constexpr size_t kAlignFloats = 16;  // 64 bytes
+constexpr size_t kAlignFloats = kLineBytes / sizeof(float);
 
 size_t align(size_t floats) {
   return (floats + kAlignFloats - 1) / kAlignFloats * kAlignFloats;
@@ -27,11 +28,6 @@ void decay_mass(std::span<int64_t> mass, float decay) {
   for (int64_t& each : mass) {
     each = static_cast<int64_t>(static_cast<double>(each) * static_cast<double>(decay));
   }
-}
-
-float* align_pointer(float* pointer) {
-  const auto address = reinterpret_cast<uintptr_t>(pointer);
-  return pointer + (64 - address % 64) % 64 / sizeof(float);
 }
 
 }  // namespace
@@ -128,7 +124,7 @@ size_t StepContext::measure_scratch(const Demand& demand) const {
 }
 
 float* StepContext::scratch_of(int thread) {
-  return align_pointer(memory_.data()) + static_cast<size_t>(thread) * thread_floats_;
+  return align_to_line(memory_.data()) + static_cast<size_t>(thread) * thread_floats_;
 }
 
 // Cuts a prompt slice into tiles of lanes; no tile has tokens of two block lengths.
@@ -314,7 +310,7 @@ void StepContext::attend_decode_item(const Item& item, const LayerOps& ops, cons
       static_cast<size_t>(slice.first_token) * row * static_cast<size_t>(shape_.n_heads) +
       static_cast<size_t>(item.kv_head * group) * row;
   const size_t partial_floats = decode_partial_floats(group, shape_.head_dim);
-  float* const partials = align_pointer(memory_.data()) + partials_offset_ +
+  float* const partials = align_to_line(memory_.data()) + partials_offset_ +
                           static_cast<size_t>(item.group_index) * kMaxBlocks * partial_floats;
   DecodeQuery query{.q = static_cast<const float*>(q->data) + first,
                     .gqa_group_size = group,
@@ -323,7 +319,7 @@ void StepContext::attend_decode_item(const Item& item, const LayerOps& ops, cons
   const cache::HeadRows rows = slice.cache->rows(ops.layer, item.kv_head);
   int64_t* const mass = ops.swa_window == 0 ? slice.cache->mass(ops.layer, item.kv_head) : nullptr;
   if (mass != nullptr) {
-    query.weights = align_pointer(memory_.data()) + weights_offset_ +
+    query.weights = align_to_line(memory_.data()) + weights_offset_ +
                     static_cast<size_t>(item.group_index) * weights_floats(n_mass_rows_);
     query.weights_stride = static_cast<size_t>(n_mass_rows_);
   }

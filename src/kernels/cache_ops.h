@@ -107,13 +107,13 @@ class StepContext {
   std::vector<Item> items_;
   int n_tokens_ = 0;
   int n_decode_groups_ = 0;
-  size_t thread_floats_ = 0;    // scratch of one thread
-  size_t partials_offset_ = 0;  // where the decode partials start: [group, kMaxBlocks, partial]
-  size_t weights_offset_ =
-      0;  // where decoded tokens' weights start: [group, gqa group, n_mass_rows]
+  size_t thread_floats_ = 0;  // scratch of one thread
+  // Where in memory_ decoded tokens' weights start, [group, gqa group, n_mass_rows], and their partials, [group, kMaxBlocks,
+  // partial].
+  size_t weights_offset_ = 0;
+  size_t partials_offset_ = 0;
   int n_mass_rows_ = 0;
-  std::unique_ptr<std::mutex[]>
-      mass_mutexes_;  // [n_kv_heads]: tiles of a head add to the same rows
+  std::unique_ptr<std::mutex[]> mass_mutexes_;  // [n_kv_heads]: a head's tiles add to the same rows
   std::vector<float> memory_;
   std::vector<float> turns_;  // [n_tokens, n_rot], where queries are counted
   std::unique_ptr<std::atomic<int>[]> n_items_done_;  // [n_decode_groups]

@@ -295,6 +295,11 @@ int64_t Policy::most_rows(int n_layers, int n_kv_heads) const {
   return rows;
 }
 
+int64_t Policy::most_held_rows(int n_layers, int n_kv_heads) const {
+  const int64_t most_kept = most_rows(n_layers, n_kv_heads);
+  return most_kept + most_kept / budget_rows() * options_.slack;
+}
+
 int Policy::n_least() const {
   return options_.n_sink + n_recent_ + static_cast<int>(n_positions(protection())) + 1;
 }

@@ -131,6 +131,8 @@ class Policy {
   int n_recent() const;     // as resolved
   // The most rows that one head may keep: what an allocator gives it of the budgets of others included.
   int64_t most_rows(int n_layers, int n_kv_heads) const;
+  // The most that one may hold before heads are cut again: slack included.
+  int64_t most_held_rows(int n_layers, int n_kv_heads) const;
 
   // The rows that each layer keeps in all its heads, to division.rows [n_layers], of n_visible [n_layers, n_kv_heads] that
   // there are: all the layers that policies cut. The sum of the budgets, or all rows where there are fewer.

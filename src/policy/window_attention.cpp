@@ -16,13 +16,10 @@ void add_attention_mass(const cache::HeadRows& rows, const Queries& queries, flo
                         double mass_scale, Scratch& scratch, std::span<int64_t> mass) {
   const Scratch::Frame frame(scratch);
   WINNOW_CHECK(std::ssize(mass) == rows.n);
-  constexpr size_t kAlignFloats = 16;
-  const size_t n_floats =
-      kernels::prompt_scratch_floats(rows.head_dim, queries.first_pos + queries.n_tokens, rows.n);
-  float* memory = scratch.take<float>(n_floats + kAlignFloats).data();
-  while (reinterpret_cast<uintptr_t>(memory) % (kAlignFloats * sizeof(float)) != 0) {
-    ++memory;
-  }
+  float* const memory = scratch
+                            .take<float>(kernels::prompt_scratch_floats(
+                                rows.head_dim, queries.first_pos + queries.n_tokens, rows.n))
+                            .data();
   for (int i = 0; i < queries.n_tokens;) {
     int n = 1;  // tokens of one block length
     while (i + n < queries.n_tokens && kernels::block_length(queries.first_pos + i + n) ==

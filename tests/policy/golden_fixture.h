@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "policy/tiny_layer.h"
+#include "policy/window_attention.h"
 
 namespace winnow::policy::golden {
 
@@ -76,25 +77,14 @@ inline std::vector<TinyHead> heads_with_mass() {
   for (int kv_head = 0; kv_head < kKvHeads; ++kv_head) {
     TinyHead& head = all[static_cast<size_t>(kv_head)];
     head.mass.assign(kRows, 0);
-    std::vector<float> scratch(kernels::prompt_scratch_floats(kHeadDim, kRows, kRows) + 16);
-    float* memory = scratch.data();
-    while (reinterpret_cast<uintptr_t>(memory) % 64 != 0) {
-      ++memory;
-    }
-    for (int lane = 0; lane < kRows * kGroup; lane += kernels::prompt_tile_lanes()) {
-      kernels::attend_prompt(
-          head.rows({}),
-          {.q = q.data() + static_cast<size_t>(kv_head) * kGroup * kHeadDim,
-           .out = nullptr,
-           .token_stride = size_t{kHeads} * kHeadDim,
-           .gqa_group_size = kGroup,
-           .swa_window = 0,
-           .first_pos = 0,
-           .first_lane = lane,
-           .n_lanes = std::min(kernels::prompt_tile_lanes(), kRows * kGroup - lane),
-           .mass = head.mass.data()},
-          scale(), memory);
-    }
+    Scratch scratch;
+    add_attention_mass(head.rows({}),
+                       {.q = q.data() + static_cast<size_t>(kv_head) * kGroup * kHeadDim,
+                        .token_stride = size_t{kHeads} * kHeadDim,
+                        .n_heads = kGroup,
+                        .n_tokens = kRows,
+                        .first_pos = 0},
+                       scale(), kernels::kMassScale, scratch, head.mass);
   }
   return all;
 }

@@ -74,8 +74,7 @@ void quadratic_form_impl(const RowVectors& rows, std::span<const int> slots,
   const auto dim = static_cast<size_t>(rows.head_dim);
   const size_t row_bytes = dim * cache::element_bytes(rows.type);
   float* const row = scratch.take<float>(padded_dim(rows.head_dim)).data();
-  float* x = scratch.take_filled((dim + 1) * kRowsAtOnce, 0.0F).data();
-  x += (64 - reinterpret_cast<uintptr_t>(x) % 64) % 64 / sizeof(float);
+  float* const x = scratch.take_filled(dim * kRowsAtOnce, 0.0F).data();
   HWY_ALIGN float of_rows[kRowsAtOnce];
   for (size_t first = 0; first < slots.size(); first += kRowsAtOnce) {
     const size_t n = HWY_MIN(kRowsAtOnce, slots.size() - first);
