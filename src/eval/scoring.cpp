@@ -242,6 +242,11 @@ double unseen_word_share(std::string_view answer, std::string_view prompt) {
   return static_cast<double>(n_unseen) / static_cast<double>(words.size());
 }
 
+double unseen_share(const Sample& sample, int question, std::string_view answer) {
+  return unseen_word_share(
+      answer, sample.document + "\n" + sample.questions.at(static_cast<size_t>(question)));
+}
+
 double distinct_n(std::string_view text, int n) {
   WINNOW_CHECK(n > 0);
   const std::vector<std::string> words = words_of(text);

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "eval/task.h"
+
 namespace winnow::eval {
 
 std::string normalise(std::string_view text);
@@ -46,6 +48,9 @@ double recall_times_precision(std::string_view answer, std::span<const std::stri
 
 // Share of the answer's words that the prompt does not contain: what was made up. 0 for an empty answer.
 double unseen_word_share(std::string_view answer, std::string_view prompt);
+
+// The same of a question's whole prompt.
+double unseen_share(const Sample& sample, int question, std::string_view answer);
 
 // Different runs of n words over all of them (Li et al., arXiv 1510.03055); 1 for texts of fewer words. Low in loops.
 double distinct_n(std::string_view text, int n);

@@ -26,6 +26,8 @@ struct Sample {
                                        // asked after one compression of the document
   std::vector<std::vector<std::string>> answers;  // gold answers of each question
   AnswerRule rule = AnswerRule::kAny;
+  // What the prompt ends in for a model without chat template, on a line of its own after the question.
+  std::string answer_cue = "Answer:";
   int n_answer_tokens = 0;  // most tokens to generate for an answer
   std::map<std::string, std::string>
       labels;  // what tables and heat maps group by: "depth", "variant"

@@ -111,6 +111,16 @@ void OptionReader::operator()(std::string& field, std::string_view name,
       {{std::string(name), "choice", default_value, range, std::string(help)}, field});
 }
 
+void OptionReader::operator()(std::string& field, std::string_view name, std::string_view form,
+                              std::string_view help) {
+  const std::string default_value = field;
+  if (const std::string* text = find(name)) {
+    field = *text;
+  }
+  options_.push_back(
+      {{std::string(name), "text", default_value, std::string(form), std::string(help)}, field});
+}
+
 void OptionReader::operator()(Budget& field, std::string_view name, std::string_view help) {
   const bool is_required = field.unit == Budget::Unit::kUnlimited;
   const std::string default_value = is_required ? "" : field.to_string();

@@ -20,7 +20,7 @@ struct GivenOption {
 // For help texts and `winnow methods --json`.
 struct OptionDescription {
   std::string name;
-  std::string type;           // "int", "float", "bool", "choice" or "budget"
+  std::string type;           // "int", "float", "bool", "choice", "text" or "budget"
   std::string default_value;  // as it is spelled in a spec; empty: the option must be given
   std::string range;          // "0 to 1048576", "low|high"
   std::string help;
@@ -41,6 +41,9 @@ class OptionReader {
   void operator()(bool& field, std::string_view name, std::string_view help);
   void operator()(std::string& field, std::string_view name,
                   std::initializer_list<std::string_view> choices, std::string_view help);
+  // Any text; `form` says what is expected: "FILE".
+  void operator()(std::string& field, std::string_view name, std::string_view form,
+                  std::string_view help);
   void operator()(Budget& field, std::string_view name, std::string_view help);
 
   struct Read {

@@ -1,0 +1,58 @@
+// The list of evaluation tasks. Adding one: a file in tasks/, its maker's declaration and a row here.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "eval/task.h"
+#include "policy/option_reader.h"
+
+namespace winnow::eval {
+
+struct TaskEntry {
+  std::string_view name;  // as users type it
+  // Called with an empty reader to describe the task's options, so without a file named there, it opens none.
+  std::unique_ptr<Task> (*make)(policy::OptionReader&);
+  std::string_view preset;  // options it gives where the user does not: "keys=4,type=uuid"
+  std::string_view help;
+};
+
+std::unique_ptr<Task> make_niah(policy::OptionReader&);
+
+inline constexpr TaskEntry kTasks[] = {
+    {"niah", make_niah, "", "finds facts that are hidden in a long text"},
+    {"niah-multikey-1", make_niah, "keys=4",
+     "RULER: one of four facts; for its essays give haystack=FILE"},
+    {"niah-multikey-2", make_niah, "haystack=needles", "RULER: one fact in a text of such facts"},
+    {"niah-multikey-3", make_niah, "haystack=needles,key=uuid,type=uuid",
+     "RULER: one fact in a text of such facts, all of UUIDs"},
+    {"niah-multiquery", make_niah, "keys=4,queries=4",
+     "RULER: four facts asked for at once; for its essays give haystack=FILE"},
+    {"niah-multivalue", make_niah, "values=4",
+     "RULER: four values of one key; for its essays give haystack=FILE"},
+    {"niah-single-1", make_niah, "haystack=repeat", "RULER: a number in a repeated passage"},
+    {"niah-single-2", make_niah, "", "RULER: a number; for its essays give haystack=FILE"},
+    {"niah-single-3", make_niah, "type=uuid", "RULER: a UUID; for its essays give haystack=FILE"},
+};
+static_assert(std::ranges::is_sorted(kTasks, {}, &TaskEntry::name), "kTasks is sorted by name");
+
+// Throws invalid_argument with the nearest name and the list.
+const TaskEntry& find_task(std::string_view name);
+
+struct ParsedTask {
+  std::string name;
+  std::string spec;  // canonical: the name, and the options that are not at their defaults
+  std::unique_ptr<Task> task;
+};
+
+// Reads "niah:keys=4,type=uuid". Throws invalid_argument with every problem, and what reading a file that is named
+// throws.
+ParsedTask parse_task(std::string_view text);
+
+// A task's options with the defaults that they have for it.
+std::vector<policy::OptionDescription> describe_options(const TaskEntry& entry);
+
+}  // namespace winnow::eval

@@ -1,0 +1,152 @@
+// What holds for every task: prompts that can be made again, of the wanted length, with gold answers that score full.
+
+#include "eval/tasks.h"
+
+#include <gtest/gtest.h>
+
+#include "eval/task_samples.h"
+#include "support/error_of.h"
+
+namespace winnow::eval {
+namespace {
+
+using test::error_of;
+
+// FNV-1a.
+uint64_t hash_of(std::string_view text, uint64_t hash) {
+  for (const char c : text) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  }
+  return hash;
+}
+
+uint64_t hash_of(const Sample& sample) {
+  uint64_t hash = hash_of(sample.document, 0xcbf29ce484222325);
+  for (size_t i = 0; i < sample.questions.size(); ++i) {
+    hash = hash_of(sample.questions[i], hash);
+    for (const std::string& answer : sample.answers[i]) {
+      hash = hash_of(answer, hash);
+    }
+  }
+  return hash;
+}
+
+// Sample 3 of seed 1 at 1000 tokens. A task's prompts never change without a new name or option: results would differ.
+struct Golden {
+  const char* spec;
+  uint64_t hash;
+};
+const Golden kGolden[] = {
+    {"niah", 0x84e2a14014ae32da},
+    {"niah-multikey-1", 0xe9193b296fbda83f},
+    {"niah-multikey-2", 0xefbc1698639ec34f},
+    {"niah-multikey-3", 0xe2a704a5af98b103},
+    {"niah-multiquery", 0xc277d2f0af2a8d47},
+    {"niah-multivalue", 0x3bb5cf0702da8cb8},
+    {"niah-single-1", 0x85e13a81feba5a9c},
+    {"niah-single-2", 0x84e2a14014ae32da},
+    {"niah-single-3", 0xa10f3d890394e811},
+    {"niah:type=word,keys=3", 0x1a9269c2d70aa9c6},
+    {"niah:type=paraphrased,keys=4", 0x3b904c6994e62d09},
+};
+
+class EveryTask : public testing::TestWithParam<Golden> {};
+
+TEST_P(EveryTask, MakesTheSamePromptsEverywhere) {
+  const Sample sample = sample_of(GetParam().spec, 3);
+  EXPECT_EQ(hash_of(sample), GetParam().hash) << std::hex << "0x" << hash_of(sample);
+  EXPECT_EQ(hash_of(sample_of(GetParam().spec, 3)), hash_of(sample));
+  EXPECT_NE(hash_of(sample_of(GetParam().spec, 4)), hash_of(sample));
+  EXPECT_NE(hash_of(sample_of(GetParam().spec, 3, 1000, 2)), hash_of(sample));
+}
+
+TEST_P(EveryTask, HasTheWantedLength) {
+  const ParsedTask parsed = parse_task(GetParam().spec);
+  for (const int n_tokens : {700, 1024, 4096}) {
+    for (const int index : {0, 9}) {
+      const SampleRequest request = request_of(index, n_tokens);
+      const Sample sample = parsed.task->make(request);
+      const int n = prompt_tokens(request, sample);
+      EXPECT_LE(n, n_tokens);
+      EXPECT_GE(n, 0.95 * n_tokens);
+    }
+  }
+}
+
+TEST_P(EveryTask, SaysWhenAPromptIsTooShort) {
+  const ParsedTask parsed = parse_task(GetParam().spec);
+  const std::string error =
+      error_of(ErrorCode::kInvalidArgument, [&] { parsed.task->make(request_of(0, 20)); });
+  EXPECT_NE(error.find("20 tokens is too short"), std::string::npos) << error;
+}
+
+TEST_P(EveryTask, AsksWhatItCanScore) {
+  const ParsedTask parsed = parse_task(GetParam().spec);
+  for (const int index : {0, 1, 7}) {
+    const Sample sample = parsed.task->make(request_of(index, 1000));
+    ASSERT_FALSE(sample.questions.empty());
+    ASSERT_EQ(sample.questions.size(), sample.answers.size());
+    EXPECT_GT(sample.n_answer_tokens, 0);
+    EXPECT_EQ(sample.labels.at("length"), "1000");
+    for (int question = 0; question < std::ssize(sample.questions); ++question) {
+      const std::string gold = gold_text(sample, question);
+      EXPECT_GE(sample.n_answer_tokens, count_tokens(gold));
+      const Score score = parsed.task->score(sample, question, " " + gold + ".\n\nWhat else?");
+      EXPECT_EQ(score.primary, 1) << gold;
+      EXPECT_EQ(parsed.task->score(sample, question, "").primary, 0);
+      EXPECT_EQ(parsed.task->score(sample, question, "I cannot say that.").primary, 0);
+      for (const auto& [name, value] : score.secondary) {
+        EXPECT_GE(value, 0) << name;
+        EXPECT_LE(value, 1) << name;
+      }
+    }
+  }
+}
+
+TEST_P(EveryTask, SpellsItsSpecSoThatItReadsBack) {
+  const std::string spec = parse_task(GetParam().spec).spec;
+  EXPECT_EQ(parse_task(spec).spec, spec);
+  EXPECT_EQ(hash_of(sample_of(spec, 3)), hash_of(sample_of(GetParam().spec, 3)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Tasks, EveryTask, testing::ValuesIn(kGolden), [](const auto& instance) {
+  std::string name = instance.param.spec;
+  std::ranges::replace_if(
+      name, [](char c) { return std::isalnum(c) == 0; }, '_');
+  return name;
+});
+
+TEST(Tasks, AllAreInTheGoldenList) {
+  for (const TaskEntry& entry : kTasks) {
+    EXPECT_TRUE(std::ranges::any_of(kGolden, [&](const Golden& golden) {
+      const std::string_view spec = golden.spec;
+      return spec.substr(0, spec.find(':')) == entry.name;
+    })) << entry.name;
+  }
+}
+
+TEST(Tasks, NameWhatIsAllowed) {
+  const auto refusal = [](const char* spec) {
+    return error_of(ErrorCode::kInvalidArgument, [&] { parse_task(spec); });
+  };
+  EXPECT_NE(refusal("nia").find("unknown task 'nia' (did you mean 'niah'?"), std::string::npos);
+  EXPECT_EQ(refusal("niah:keys=0,type=letter,key,colour=red"),
+            "task 'niah:keys=0,type=letter,key,colour=red': option 3 'key' is not of the form "
+            "key=value; keys=0 is out of range (allowed: 1 to 64); type=letter is not one of "
+            "number|word|uuid|paraphrased; unknown option 'colour' (allowed: keys, values, "
+            "queries, type, key, haystack, depths, depth)");
+  EXPECT_EQ(refusal("niah+adakv"), "task 'niah+adakv': '+adakv' has no meaning for a task");
+  EXPECT_NE(refusal(""), "");
+}
+
+TEST(Tasks, PresetsAreDefaultsThatCanBeChanged) {
+  EXPECT_EQ(parse_task("niah-multikey-3").spec, "niah-multikey-3");
+  EXPECT_EQ(parse_task("niah-multikey-3:type=number").spec, "niah-multikey-3:type=number");
+  EXPECT_EQ(parse_task("niah:type=number,keys=2").spec, "niah:keys=2");
+  const auto options = describe_options(find_task("niah-multikey-3"));
+  EXPECT_EQ(options.at(3).name, "type");
+  EXPECT_EQ(options.at(3).default_value, "uuid");
+}
+
+}  // namespace
+}  // namespace winnow::eval
