@@ -247,6 +247,25 @@ double unseen_share(const Sample& sample, int question, std::string_view answer)
       answer, sample.document + "\n" + sample.questions.at(static_cast<size_t>(question)));
 }
 
+Score exact_score(const Sample& sample, int question, std::string_view answer) {
+  const std::vector<std::string>& gold = sample.answers.at(static_cast<size_t>(question));
+  const std::string_view text = first_paragraph(answer);
+  Score score;
+  score.secondary["unseen"] = unseen_share(sample, question, text);
+  if (sample.rule == AnswerRule::kAll) {
+    score.primary = is_exact_list(text, gold) ? 1 : 0;
+    score.secondary["contained"] = contained_share(text, gold);
+    if (!sample.pool.empty()) {
+      score.secondary["recall_precision"] = recall_times_precision(text, gold, sample.pool);
+    }
+  } else {
+    score.primary = is_exact(text, gold) ? 1 : 0;
+    score.secondary["contained"] = contained_any(text, gold);
+    score.secondary["f1"] = word_f1(text, gold);
+  }
+  return score;
+}
+
 double distinct_n(std::string_view text, int n) {
   WINNOW_CHECK(n > 0);
   const std::vector<std::string> words = words_of(text);

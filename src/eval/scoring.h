@@ -52,6 +52,10 @@ double unseen_word_share(std::string_view answer, std::string_view prompt);
 // The same of a question's whole prompt.
 double unseen_share(const Sample& sample, int question, std::string_view answer);
 
+// Scores of an answer's first paragraph. Primary: it is the gold list (kAll) or a gold answer (kAny). Secondary:
+// "contained", "unseen", and "recall_precision" where the sample has a pool, "f1" where it asks for one answer.
+Score exact_score(const Sample& sample, int question, std::string_view answer);
+
 // Different runs of n words over all of them (Li et al., arXiv 1510.03055); 1 for texts of fewer words. Low in loops.
 double distinct_n(std::string_view text, int n);
 

@@ -26,6 +26,8 @@ struct Sample {
                                        // asked after one compression of the document
   std::vector<std::vector<std::string>> answers;  // gold answers of each question
   AnswerRule rule = AnswerRule::kAny;
+  // Of lists: what the gold answers were chosen among, with them; empty where that is not a list.
+  std::vector<std::string> pool;
   // What the prompt ends in for a model without chat template, on a line of its own after the question.
   std::string answer_cue = "Answer:";
   int n_answer_tokens = 0;  // most tokens to generate for an answer

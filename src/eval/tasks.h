@@ -20,9 +20,15 @@ struct TaskEntry {
   std::string_view help;
 };
 
+std::unique_ptr<Task> make_cwe(policy::OptionReader&);
+std::unique_ptr<Task> make_fwe(policy::OptionReader&);
 std::unique_ptr<Task> make_niah(policy::OptionReader&);
+std::unique_ptr<Task> make_qa(policy::OptionReader&);
+std::unique_ptr<Task> make_vt(policy::OptionReader&);
 
 inline constexpr TaskEntry kTasks[] = {
+    {"cwe", make_cwe, "", "RULER: finds the words that a list holds most often"},
+    {"fwe", make_fwe, "", "RULER: finds the most frequent of coded words"},
     {"niah", make_niah, "", "finds facts that are hidden in a long text"},
     {"niah-multikey-1", make_niah, "keys=4",
      "RULER: one of four facts; for its essays give haystack=FILE"},
@@ -36,6 +42,8 @@ inline constexpr TaskEntry kTasks[] = {
     {"niah-single-1", make_niah, "haystack=repeat", "RULER: a number in a repeated passage"},
     {"niah-single-2", make_niah, "", "RULER: a number; for its essays give haystack=FILE"},
     {"niah-single-3", make_niah, "type=uuid", "RULER: a UUID; for its essays give haystack=FILE"},
+    {"qa", make_qa, "", "answers a question that takes two facts, far apart in a long text"},
+    {"vt", make_vt, "", "RULER: names all variables that hold a value, some through others"},
 };
 static_assert(std::ranges::is_sorted(kTasks, {}, &TaskEntry::name), "kTasks is sorted by name");
 

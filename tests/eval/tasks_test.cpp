@@ -37,6 +37,9 @@ struct Golden {
   uint64_t hash;
 };
 const Golden kGolden[] = {
+    {"cwe", 0x361a5e46a999cd23},
+    {"cwe:common=3,example=false", 0x292b69b71d1051cd},
+    {"fwe", 0xb29e82cef385a56b},
     {"niah", 0x84e2a14014ae32da},
     {"niah-multikey-1", 0xe9193b296fbda83f},
     {"niah-multikey-2", 0xefbc1698639ec34f},
@@ -48,6 +51,9 @@ const Golden kGolden[] = {
     {"niah-single-3", 0xa10f3d890394e811},
     {"niah:type=word,keys=3", 0x1a9269c2d70aa9c6},
     {"niah:type=paraphrased,keys=4", 0x3b904c6994e62d09},
+    {"qa", 0xea60e2f1bf1b6c61},
+    {"vt", 0x3306627cbb2636c6},
+    {"vt:chains=3,hops=2,example=false", 0xac82e7a5c6b95283},
 };
 
 class EveryTask : public testing::TestWithParam<Golden> {};

@@ -127,7 +127,9 @@ class Niah final : public Task {
   }
 
   Sample make(const SampleRequest& request) const override;
-  Score score(const Sample& sample, int question, std::string_view answer) const override;
+  Score score(const Sample& sample, int question, std::string_view answer) const override {
+    return exact_score(sample, question, answer);
+  }
 
  private:
   Facts draw_facts(PythonRandom& random, std::set<std::string>& used) const;
@@ -237,14 +239,6 @@ Sample Niah::make(const SampleRequest& request) const {
                           with_facts(filler, facts.sentences, facts.places);
                       return sample;
                     });
-}
-
-Score Niah::score(const Sample& sample, int question, std::string_view answer) const {
-  const std::vector<std::string>& gold = sample.answers.at(static_cast<size_t>(question));
-  const std::string_view text = first_paragraph(answer);
-  return {.primary = is_exact_list(text, gold) ? 1.0 : 0.0,
-          .secondary = {{"contained", contained_share(text, gold)},
-                        {"unseen", unseen_share(sample, question, text)}}};
 }
 
 void check_together(NiahOptions& options, policy::OptionReader& reader) {
