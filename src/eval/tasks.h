@@ -21,14 +21,21 @@ struct TaskEntry {
 };
 
 std::unique_ptr<Task> make_cwe(policy::OptionReader&);
+std::unique_ptr<Task> make_cwe_seed(policy::OptionReader&);
 std::unique_ptr<Task> make_fwe(policy::OptionReader&);
+std::unique_ptr<Task> make_fwe_seed(policy::OptionReader&);
 std::unique_ptr<Task> make_niah(policy::OptionReader&);
+std::unique_ptr<Task> make_niah_seed(policy::OptionReader&);
 std::unique_ptr<Task> make_qa(policy::OptionReader&);
+std::unique_ptr<Task> make_qa_seed(policy::OptionReader&);
 std::unique_ptr<Task> make_vt(policy::OptionReader&);
+std::unique_ptr<Task> make_vt_seed(policy::OptionReader&);
 
 inline constexpr TaskEntry kTasks[] = {
     {"cwe", make_cwe, "", "RULER: finds the words that a list holds most often"},
+    {"cwe-seed", make_cwe_seed, "", "the small cwe of a published comparison (seed_recipe.h)"},
     {"fwe", make_fwe, "", "RULER: finds the most frequent of coded words"},
+    {"fwe-seed", make_fwe_seed, "", "the small fwe of a published comparison"},
     {"niah", make_niah, "", "finds facts that are hidden in a long text"},
     {"niah-multikey-1", make_niah, "keys=4",
      "RULER: one of four facts; for its essays give haystack=FILE"},
@@ -39,11 +46,14 @@ inline constexpr TaskEntry kTasks[] = {
      "RULER: four facts asked for at once; for its essays give haystack=FILE"},
     {"niah-multivalue", make_niah, "values=4",
      "RULER: four values of one key; for its essays give haystack=FILE"},
+    {"niah-seed", make_niah_seed, "", "the needles of a published comparison"},
     {"niah-single-1", make_niah, "haystack=repeat", "RULER: a number in a repeated passage"},
     {"niah-single-2", make_niah, "", "RULER: a number; for its essays give haystack=FILE"},
     {"niah-single-3", make_niah, "type=uuid", "RULER: a UUID; for its essays give haystack=FILE"},
     {"qa", make_qa, "", "answers a question that takes two facts, far apart in a long text"},
+    {"qa-seed", make_qa_seed, "", "the two-fact questions of a published comparison"},
     {"vt", make_vt, "", "RULER: names all variables that hold a value, some through others"},
+    {"vt-seed", make_vt_seed, "", "the small vt of a published comparison"},
 };
 static_assert(std::ranges::is_sorted(kTasks, {}, &TaskEntry::name), "kTasks is sorted by name");
 

@@ -54,6 +54,14 @@ const Golden kGolden[] = {
     {"qa", 0xea60e2f1bf1b6c61},
     {"vt", 0x3306627cbb2636c6},
     {"vt:chains=3,hops=2,example=false", 0xac82e7a5c6b95283},
+    {"cwe-seed", 0xa2d6b7facc799ef},
+    {"fwe-seed", 0xd4be3a395aa2dee5},
+    {"niah-seed", 0x1132011efe69e18c},
+    {"niah-seed:variant=multikey", 0xf16d31d3f351828},
+    {"niah-seed:variant=multivalue", 0xb2e884b8281006e0},
+    {"qa-seed", 0xba803adc15ffcc97},
+    {"vt-seed", 0x58214028a25306f3},
+    {"vt-seed:hops=2", 0xdd9014743c5e360e},
 };
 
 class EveryTask : public testing::TestWithParam<Golden> {};
