@@ -19,7 +19,8 @@ size_t paged_bytes(const CacheShape& shape, size_t n_slots) {
          round_up_to_page(n_slots * shape.value_bytes()) +
          round_up_to_page(n_slots * sizeof(int32_t)) +
          round_up_to_page(n_slots * shape.score_bytes()) +
-         round_up_to_page(n_slots * shape.mass_bytes());
+         round_up_to_page(n_slots * shape.mass_bytes()) +
+         round_up_to_page(n_slots * shape.output_norm_bytes());
 }
 
 }  // namespace
@@ -62,8 +63,13 @@ size_t CacheShape::mass_bytes() const {
   return stores_mass ? sizeof(int64_t) : 0;
 }
 
+size_t CacheShape::output_norm_bytes() const {
+  return stores_output_norms ? sizeof(float) : 0;
+}
+
 size_t CacheShape::row_bytes() const {
-  return key_bytes() + value_bytes() + sizeof(int32_t) + score_bytes() + mass_bytes();
+  return key_bytes() + value_bytes() + sizeof(int32_t) + score_bytes() + mass_bytes() +
+         output_norm_bytes();
 }
 
 size_t CacheShape::reserved_bytes() const {
@@ -80,6 +86,7 @@ Cache::Cache(const CacheShape& shape)
   first_.positions = first_.values + round_up_to_page(n_slots * shape.value_bytes());
   first_.scores = first_.positions + round_up_to_page(n_slots * sizeof(int32_t));
   first_.mass = first_.scores + round_up_to_page(n_slots * shape.score_bytes());
+  first_.output_norms = first_.mass + round_up_to_page(n_slots * shape.mass_bytes());
   first_.end = paged_bytes(shape, n_slots);
 }
 
@@ -102,6 +109,7 @@ Cache::Ranges Cache::ranges(int layer, int kv_head) const {
           .positions = start + first_.positions,
           .scores = start + first_.scores,
           .mass = start + first_.mass,
+          .output_norms = start + first_.output_norms,
           .end = start + first_.end};
 }
 
@@ -122,7 +130,8 @@ HeadRows Cache::rows(int layer, int kv_head) const {
       .head_dim = shape_.head_dim,
       .key_type = shape_.key_type,
       .value_type = shape_.value_type,
-      .has_nonfinite_values = state.counts.nonfinite_values > 0};
+      .has_nonfinite_values = state.counts.nonfinite_values > 0,
+      .output_norms = output_norms(layer, kv_head)};
 }
 
 std::vector<int32_t> Cache::positions(int layer, int kv_head) const {
@@ -167,6 +176,9 @@ Cache::Target Cache::reserve(int layer, int kv_head, int n_rows) {
     mass_of_new = all + next;
     std::fill_n(mass_of_new, n_rows, 0);
   }
+  if (float* const all = output_norms(layer, kv_head); all != nullptr) {
+    std::fill_n(all + next, n_rows, kUnknownNorm);
+  }
   return {.keys = data + range.keys + next * shape_.key_bytes(),
           .values = data + range.values + next * shape_.value_bytes(),
           .positions = reinterpret_cast<int32_t*>(data + range.positions) + next,
@@ -178,6 +190,12 @@ Cache::Target Cache::reserve(int layer, int kv_head, int n_rows) {
 int64_t* Cache::mass(int layer, int kv_head) {
   return shape_.stores_mass
              ? reinterpret_cast<int64_t*>(storage_.data() + ranges(layer, kv_head).mass)
+             : nullptr;
+}
+
+float* Cache::output_norms(int layer, int kv_head) const {
+  return shape_.stores_output_norms
+             ? reinterpret_cast<float*>(storage_.data() + ranges(layer, kv_head).output_norms)
              : nullptr;
 }
 

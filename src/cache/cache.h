@@ -19,9 +19,10 @@ struct CacheShape {
   int head_dim = 0;
   RowType key_type = RowType::kF16;
   RowType value_type = RowType::kF16;
-  int max_rows = 0;            // rows a head may ever hold at once
-  bool stores_scores = false;  // keep a static score beside each row
-  bool stores_mass = false;    // and the softmax weight that it has received
+  int max_rows = 0;                  // rows a head may ever hold at once
+  bool stores_scores = false;        // keep a static score beside each row
+  bool stores_mass = false;          // and the softmax weight that it has received
+  bool stores_output_norms = false;  // and what its value weighs in the layer's output
   // [n_layers]: how many positions a query of the layer sees, its own included; 0: all. Empty: all layers see all.
   std::vector<int> swa_windows = {};
 
@@ -32,12 +33,13 @@ struct CacheShape {
   static int window_slack(int swa_window);
   // Bytes of the rows of so many positions when none is evicted, and windowed layers hold what is seen.
   size_t full_bytes(int n_positions) const;
-  // Bytes of one row: key, value, position and (where stored) score and mass.
+  // Bytes of one row: key, value, position and (where stored) score, mass and output norm.
   size_t row_bytes() const;
   size_t key_bytes() const;  // of one row's key, and so on
   size_t value_bytes() const;
   size_t score_bytes() const;  // 0 where none is stored
   size_t mass_bytes() const;   // the same
+  size_t output_norm_bytes() const;
   // Address space that a cache of this shape reserves.
   size_t reserved_bytes() const;
 };
@@ -152,7 +154,7 @@ class Cache {
     int n_cached() const { return n_slots - n_evicted_slots; }
   };
   struct Ranges {  // byte offsets of a head's arrays in the storage
-    size_t keys = 0, values = 0, positions = 0, scores = 0, mass = 0, end = 0;
+    size_t keys = 0, values = 0, positions = 0, scores = 0, mass = 0, output_norms = 0, end = 0;
   };
 
   // The most of the heads of layers without a window.
@@ -161,6 +163,7 @@ class Cache {
   Head& head(int layer, int kv_head);
   const Head& head(int layer, int kv_head) const;
   Ranges ranges(int layer, int kv_head) const;
+  float* output_norms(int layer, int kv_head) const;  // [n slots], null when the cache keeps none
   static void record_evicted(Head& state, int n_cached, const HeadRows& before,
                              std::span<const int> slots);
   void compact(int layer, int kv_head, std::span<const int> slots);

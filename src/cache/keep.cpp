@@ -125,6 +125,10 @@ void Cache::copy_kept(const Cache& source, int layer, int kv_head, std::span<con
     WINNOW_CHECK(from.mass != nullptr);
     move_elements(from.mass, slots, to.mass);
   }
+  if (float* const norms = output_norms(layer, kv_head);
+      norms != nullptr && from.output_norms != nullptr) {
+    move_elements(from.output_norms, slots, norms);
+  }
   state.n_evicted = original.n_evicted;
   state.trim = original.trim;
   record_evicted(state, original.n_cached(), from, slots);
@@ -178,6 +182,9 @@ void Cache::compact(int layer, int kv_head, std::span<const int> slots) {
   if (int64_t* const received = mass(layer, kv_head); received != nullptr) {
     move_elements(received, slots, received);
   }
+  if (float* const norms = output_norms(layer, kv_head); norms != nullptr) {
+    move_elements(norms, slots, norms);
+  }
   if (gives_back) {
     const auto give_back = [&](size_t begin, size_t row_bytes) {
       storage_.give_back(
@@ -189,6 +196,7 @@ void Cache::compact(int layer, int kv_head, std::span<const int> slots) {
     give_back(range.positions, sizeof(int32_t));
     give_back(range.scores, shape_.score_bytes());
     give_back(range.mass, shape_.mass_bytes());
+    give_back(range.output_norms, shape_.output_norm_bytes());
   }
   if (!state.hidden.empty()) {
     move_elements(state.hidden.data(), slots, state.hidden.data());

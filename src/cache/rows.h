@@ -21,6 +21,8 @@ size_t element_bytes(RowType type);
 // What attention sees of a row. Evicted rows are gone, but for a while still take up their slots (Cache::keep).
 enum Visibility : uint8_t { kVisible, kHidden, kEvicted };
 
+inline constexpr float kUnknownNorm = -1;
+
 // The slots of one KV head of one layer, those of evicted rows included. A view never owns.
 struct HeadRows {
   const std::byte* keys;     // [n, head_dim] of key_type
@@ -35,6 +37,9 @@ struct HeadRows {
   RowType key_type;
   RowType value_type;
   bool has_nonfinite_values;  // some value element is infinite or not a number
+  // [n] what the values weigh in the layer's output, or null. Whoever needs a row's notes it here, so that it is computed
+  // once: kUnknownNorm before. Heads are independent, as for appending.
+  float* output_norms = nullptr;
 
   int n_visible() const { return n - n_hidden; }
   bool is_evicted(int slot) const { return hidden != nullptr && hidden[slot] == kEvicted; }

@@ -90,6 +90,7 @@ Sequence copy(const Sequence& sequence, policy::Policy policy, int max_rows,
   const policy::Needs needs = policy.needs();
   shape.stores_scores = needs.key_norms;
   shape.stores_mass = needs.column_mass;
+  shape.stores_output_norms = needs.output_weights;
   shape.max_rows = max_rows;
   for (const auto& head : slots) {
     if (std::ssize(head) > max_rows) {
@@ -130,6 +131,7 @@ cache::CacheShape cache_shape(const model::Hyperparameters& hyper, cache::RowTyp
           .max_rows = max_rows,
           .stores_scores = policy.needs().key_norms,
           .stores_mass = policy.needs().column_mass,
+          .stores_output_norms = policy.needs().output_weights,
           .swa_windows = hyper.swa_windows};
 }
 

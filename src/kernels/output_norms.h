@@ -10,7 +10,7 @@
 namespace winnow::kernels {
 
 // Columns that rows are laid out in come in multiples of this, and outputs in multiples of the other.
-inline constexpr size_t kNormRows = 48;
+inline constexpr size_t kNormRows = 16;
 inline constexpr size_t kNormOutputs = 4;
 
 // Turns rows into columns: columns [head_dim, n_columns], column i being row slots[i] and those behind them zero.

@@ -29,8 +29,8 @@ inline constexpr TransformPart kTransforms[] = {
     {"chunkkv", nullptr, make_chunkkv, "reads the scores twice",
      "keeps whole chunks of neighbouring rows: those with the highest mean score"},
     {"criticalkv", nullptr, make_criticalkv,
-     "for each row beyond the first stage a product with each query head's part of the output "
-     "projection",
+     "once for each row a product with each query head's part of the output projection; 4 bytes "
+     "a row",
      "half of the rows by their scores, the others also by what their values do to the output"},
     {"rank", make_rank, nullptr, "sorts the scores",
      "replaces a score by its rank among those of the head"},

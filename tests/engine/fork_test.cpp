@@ -65,7 +65,8 @@ TEST(Fork, CutToAPolicyIsAsIfThePolicyHadReadThePrompt) {
       test::feed_all(engine, full, prompt);
       for (const char* policy :
            {"knorm:budget=32", "knorm:budget=20,keep=high,n_recent=0", "streaming:budget=32",
-            "random:budget=32,slack=5", "knorm:budget=1000", "full"}) {
+            "random:budget=32,slack=5", "streaming+rank+criticalkv:budget=32", "knorm:budget=1000",
+            "full"}) {
         SCOPED_TRACE(policy);
         Sequence expected = test::make_sequence(model, policy, 200, type);
         test::feed_all(engine, expected, prompt);

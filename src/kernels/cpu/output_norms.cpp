@@ -32,8 +32,7 @@ void rows_to_columns_impl(const RowVectors& rows, std::span<const int> slots,
 }
 
 // For kVectors vectors of columns.
-inline constexpr size_t kVectors = 3;
-
+template <size_t kVectors>
 HWY_INLINE void add_norms_of_group(const float* HWY_RESTRICT matrix, size_t n_outputs,
                                    size_t stride, size_t dim, const float* HWY_RESTRICT columns,
                                    size_t n_columns, double* HWY_RESTRICT sums) {
@@ -78,11 +77,17 @@ HWY_INLINE void add_norms_of_group(const float* HWY_RESTRICT matrix, size_t n_ou
 
 void add_output_norms_impl(const float* matrix, size_t n_outputs, size_t stride, int head_dim,
                            std::span<const float> columns, std::span<double> sums) {
-  static_assert(kNormRows % (kVectors * kLanes) == 0);
+  static_assert(kNormRows % kLanes == 0);
+  const auto dim = static_cast<size_t>(head_dim);
   const size_t n_columns = sums.size();
-  for (size_t first = 0; first < n_columns; first += kVectors * kLanes) {
-    add_norms_of_group(matrix, n_outputs, stride, static_cast<size_t>(head_dim),
-                       columns.data() + first, n_columns, sums.data() + first);
+  size_t first = 0;
+  for (; first + 3 * kLanes <= n_columns; first += 3 * kLanes) {
+    add_norms_of_group<3>(matrix, n_outputs, stride, dim, columns.data() + first, n_columns,
+                          sums.data() + first);
+  }
+  for (; first < n_columns; first += kLanes) {
+    add_norms_of_group<1>(matrix, n_outputs, stride, dim, columns.data() + first, n_columns,
+                          sums.data() + first);
   }
 }
 

@@ -6,8 +6,8 @@
 // Symbols   j = row; h = query heads of the KV head; W_h = the columns of the output projection that multiply h's output;
 //           v(j) = the row's value. Rows that are kept anyway count in (1)
 // Needs     scores that are not negative, values, the output projection
-// Cost      for each row that (1) leaves, and each query head of the group: a product with an n_embd × head_dim matrix, at
-//           each eviction
+// Cost      once for each row, and each query head of the group: a product with an n_embd × head_dim matrix, noted beside
+//           the row; 4 bytes a row. While decoding, once for the rows of some n_recent tokens
 // Differs   with adakv, allocators compare s alone and (1), (2) fill each head's share, as kvpress' CriticalAdaKV does
 
 #include <algorithm>
@@ -33,8 +33,8 @@ struct CriticalkvOptions {
 };
 
 // norms[i] = mean over the query heads h of a KV head of ||W_h v||_1, v = the value in slots[i].
-void output_norms(const LayerView& layer, int kv_head, std::span<const int> slots, Scratch& scratch,
-                  std::span<float> norms) {
+void compute_norms(const LayerView& layer, int kv_head, std::span<const int> slots,
+                   Scratch& scratch, std::span<float> norms) {
   constexpr size_t kBlockRows = 480;
   constexpr int kPartOutputs = 16;
   static_assert(kBlockRows % kernels::kNormRows == 0 && kPartOutputs % kernels::kNormOutputs == 0);
@@ -73,6 +73,32 @@ void output_norms(const LayerView& layer, int kv_head, std::span<const int> slot
       norms[first + i] = static_cast<float>(sums[i] / group_size);
     }
   }
+}
+
+// The same, from what the cache has noted. Where a row's norm is not known yet, those of all others that are not are noted
+// too, the latest rows among them: reading the matrix takes longer than multiplying with it.
+void output_norms(const LayerView& layer, int kv_head, std::span<const int> slots, Scratch& scratch,
+                  std::span<float> norms) {
+  const cache::HeadRows& rows = layer.heads[static_cast<size_t>(kv_head)];
+  if (rows.output_norms == nullptr) {
+    compute_norms(layer, kv_head, slots, scratch, norms);
+    return;
+  }
+  const auto is_unknown = [&](int slot) { return rows.output_norms[slot] == cache::kUnknownNorm; };
+  if (std::ranges::any_of(slots, is_unknown)) {
+    const Scratch::Frame frame(scratch);
+    const std::span<const int> visible =
+        cache::visible_slots(rows, scratch.take<int>(static_cast<size_t>(rows.n)));
+    const std::span<int> unknown = scratch.take<int>(visible.size());
+    const auto end = std::ranges::copy_if(visible, unknown.begin(), is_unknown).out;
+    const auto n_unknown = static_cast<size_t>(end - unknown.begin());
+    const std::span<float> found = scratch.take<float>(n_unknown);
+    compute_norms(layer, kv_head, unknown.first(n_unknown), scratch, found);
+    for (size_t i = 0; i < n_unknown; ++i) {
+      rows.output_norms[unknown[i]] = found[i];
+    }
+  }
+  std::ranges::transform(slots, norms.begin(), [&](int slot) { return rows.output_norms[slot]; });
 }
 
 class Criticalkv final : public SecondStage {

@@ -52,10 +52,9 @@ std::vector<double> output_norms(const TinyHead& head, const std::vector<float>&
 }
 
 // Scores of 1 for all rows leave the choice to the norms, and give them away.
-std::vector<float> rescored(const TinyLayer& layer, int kv_head, size_t n) {
+std::vector<float> rescored(const LayerView& view, int kv_head, size_t n) {
   OptionReader reader(std::vector<GivenOption>{{.name = "first_stage", .value = "0"}});
   Scratch scratch;
-  const LayerView view = layer.view();
   const std::vector<float> scores(n, 1.0F);
   std::vector<ScoredHead> heads;
   for (int head = 0; head < std::ssize(view.heads); ++head) {
@@ -87,7 +86,7 @@ TEST(Criticalkv, MultipliesByTheMeanNormOfTheOutput) {
       for (int head = 0; head < 2; ++head) {
         const std::vector<double> norms =
             output_norms(heads[static_cast<size_t>(head)], weights, kHeads, head * kGroup, kGroup);
-        const std::vector<float> scores = rescored(layer, head, static_cast<size_t>(n));
+        const std::vector<float> scores = rescored(layer.view(), head, static_cast<size_t>(n));
         for (size_t i = 0; i < norms.size(); ++i) {
           ASSERT_NEAR(static_cast<double>(scores[i]) / (norms[i] * 1.0001), 1.0, 1e-5)
               << head_dim << ", " << n << ", row " << i;
@@ -97,11 +96,34 @@ TEST(Criticalkv, MultipliesByTheMeanNormOfTheOutput) {
   }
 }
 
+// A row that is noted is not computed again, one that is not is computed as it would be among any others.
+TEST(Criticalkv, NotesNormsBesideTheRows) {
+  constexpr size_t kRows = 300;
+  const TinyLayer layer({TinyHead::random(kRows, 3), TinyHead::random(kRows, 4)});
+  const LayerView plain = layer.view();
+  const std::vector<float> expected = rescored(plain, 1, kRows);
+
+  std::vector<float> noted(kRows, cache::kUnknownNorm);
+  std::vector<cache::HeadRows> heads(plain.heads.begin(), plain.heads.end());
+  heads[1].output_norms = noted.data();
+  LayerView view = plain;
+  view.heads = heads;
+  EXPECT_EQ(rescored(view, 1, kRows), expected);
+  EXPECT_EQ(std::ranges::count(noted, cache::kUnknownNorm), 0);
+
+  noted[7] = 1000.0F;
+  noted[200] = cache::kUnknownNorm;
+  const std::vector<float> again = rescored(view, 1, kRows);
+  EXPECT_FLOAT_EQ(again[7], 1000.0F * 1.0001F);
+  EXPECT_EQ(again[200], expected[200]);
+  EXPECT_EQ(again[299], expected[299]);
+}
+
 TEST(Criticalkv, NormsOfTheFixtureAreThePublishedOnes) {
   const golden::Layer layer;
   double sum = 0;
   for (int head = 0; head < golden::kKvHeads; ++head) {
-    const std::vector<float> scores = rescored(layer, head, golden::kRows);
+    const std::vector<float> scores = rescored(layer.view(), head, golden::kRows);
     for (const float score : scores) {
       sum += static_cast<double>(score) / 1.0001;
     }
