@@ -65,6 +65,18 @@ ordered_json evictions_json(const std::vector<Repetition>& repetitions) {
            count > 0 ? ordered_json(ms / static_cast<double>(count)) : ordered_json(nullptr)}};
 }
 
+// Of the steps of all repetitions; nulls where the test is a prompt.
+ordered_json steps_json(const std::vector<Repetition>& repetitions) {
+  std::vector<double> ms;
+  for (const Repetition& repetition : repetitions) {
+    ms.insert(ms.end(), repetition.step_ms.begin(), repetition.step_ms.end());
+  }
+  if (ms.empty()) {
+    return {{"median", nullptr}, {"p95", nullptr}, {"max", nullptr}};
+  }
+  return {{"median", median(ms)}, {"p95", percentile(ms, 0.95)}, {"max", percentile(ms, 1)}};
+}
+
 // A speed beside the machine's; null where the test is not of that kind.
 ordered_json share_json(const char* unit, bool is_measured, double speed, double peak) {
   const ordered_json none = nullptr;
@@ -193,6 +205,7 @@ ordered_json bench_json(const BenchRun& run) {
       {"ttft_ms", is_prompt ? ordered_json(median(ms)) : none},
       {"tok_s", statistics_json(tok_s)},
       {"samples_ns", samples_ns},
+      {"step_ms", steps_json(repetitions)},
       {"evictions", evictions_json(repetitions)},
       {"kv_bytes",
        {{"now", last.kv_now_bytes},

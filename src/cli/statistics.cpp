@@ -11,6 +11,13 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
+double percentile(std::vector<double> values, double share) {
+  std::sort(values.begin(), values.end());
+  const double rank = std::ceil(share * static_cast<double>(values.size()));
+  const auto i = static_cast<size_t>(std::max(rank, 1.0)) - 1;
+  return values[std::min(i, values.size() - 1)];
+}
+
 nlohmann::ordered_json statistics_json(const std::vector<double>& values) {
   double mean = 0;
   for (const double value : values) {

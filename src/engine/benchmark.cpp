@@ -180,13 +180,16 @@ void Benchmark::decode(std::span<Sequence> sequences, int n_tokens, Repetition& 
     inputs.push_back({.sequence = &sequence, .tokens = {&token, 1}});
   }
   std::vector<float> logits;
+  repetition.step_ms.reserve(static_cast<size_t>(n_tokens));
   const Stopwatch stopwatch;
   for (int i = 0; i < n_tokens; ++i) {
+    const Stopwatch step;
     token = token_at(options_.depth + i, model_.hyper().n_vocab);
     for (const Sequence& sequence : sequences) {
       repetition.read_bytes += static_cast<double>(attended_bytes(sequence.cache));
     }
     engine_.step(inputs, logits);
+    repetition.step_ms.push_back(step.ms());
   }
   repetition.ns = stopwatch.ns();
   repetition.read_bytes += static_cast<double>(step_weight_bytes(model_)) * n_tokens;

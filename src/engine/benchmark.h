@@ -37,8 +37,9 @@ std::string test_name(const BenchmarkTest& test, int depth);
 
 // Of all sequences together.
 struct Repetition {
-  int64_t ns = 0;              // reading the prompt and cutting it, or decoding
-  int64_t first_token_ns = 0;  // of a prompt: until each sequence's next token is chosen
+  int64_t ns = 0;                    // reading the prompt and cutting it, or decoding
+  std::vector<double> step_ms = {};  // of decoding: each step, the evictions after it included
+  int64_t first_token_ns = 0;        // of a prompt: until each sequence's next token is chosen
   int64_t n_evictions = 0;
   double eviction_ms = 0;
   size_t kv_now_bytes = 0;

@@ -135,6 +135,7 @@ TEST(Bench, HasTheDocumentedFields) {
                                                    "ttft_ms",
                                                    "tok_s",
                                                    "samples_ns",
+                                                   "step_ms",
                                                    "evictions",
                                                    "kv_bytes",
                                                    "residual_bytes",
@@ -159,6 +160,11 @@ TEST(Bench, HasTheDocumentedFields) {
     EXPECT_LE(run["tok_s"]["min"], run["tok_s"]["median"]);
     EXPECT_LE(run["tok_s"]["median"], run["tok_s"]["max"]);
   }
+  EXPECT_EQ(keys_of(runs[0]["step_ms"]), (std::set<std::string>{"median", "p95", "max"}));
+  EXPECT_TRUE(runs[0]["step_ms"]["p95"].is_null());
+  EXPECT_GT(runs[1]["step_ms"]["median"], 0);
+  EXPECT_LE(runs[1]["step_ms"]["median"], runs[1]["step_ms"]["p95"]);
+  EXPECT_LE(runs[1]["step_ms"]["p95"], runs[1]["step_ms"]["max"]);
   EXPECT_EQ(runs[0]["n_prompt"], 8);
   EXPECT_EQ(runs[0]["n_gen"], 0);
   EXPECT_EQ(runs[0]["prefill_tok_s"], runs[0]["tok_s"]["median"]);
