@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "base/scratch.h"
@@ -51,6 +52,9 @@ void channel_deviations(const RowVectors& rows, std::span<const int> slots,
 void squared_norms(const RowVectors& rows, std::span<const int> slots, std::span<float> norms,
                    Scratch& scratch);
 
+// In place: what vectors of these squared norms are multiplied with to have norm 1; 0 where there is no such number.
+void inverse_norms(std::span<float> squared_norms);
+
 // x ↦ Σ_a x_a (linear_a + Σ_{b >= a} upper_ab x_b); linear [head_dim], upper [head_dim, head_dim] with zeros below the
 // diagonal.
 struct QuadraticForm {
@@ -62,6 +66,10 @@ struct QuadraticForm {
 // the outer from 0.
 void quadratic_form(const RowVectors& rows, std::span<const int> slots, const QuadraticForm& form,
                     std::span<float> values, Scratch& scratch);
+
+// counts[i] = how many of x come before x[i] where the greatest come first, of equal ones those before it. None is NaN.
+// Compares all with all.
+void count_better(std::span<const float> x, std::span<int32_t> counts);
 
 // In place. NaN stays NaN and has no part in the others.
 void softmax(std::span<float> x);

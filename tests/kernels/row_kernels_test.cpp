@@ -240,6 +240,45 @@ TEST(RowKernels, QuadraticFormsAreTheSpecifiedChains) {
   });
 }
 
+TEST(RowKernels, InverseNormsAreThoseOfNumbersAboveZero) {
+  std::vector<float> squares(37, 4.0F);
+  std::fill_n(squares.begin(), 7, 0.0F);
+  squares[1] = -1.0F;
+  squares[2] = kInfinity;
+  squares[36] = kNan;
+  squares[20] = 7.0F;
+  std::vector<float> expected(37, 0.5F);
+  std::fill_n(expected.begin(), 7, 0.0F);
+  expected[36] = 0.0F;
+  expected[20] = 1.0F / std::sqrt(7.0F);
+  test::for_every_instruction_set([&](const std::string& name) {
+    std::vector<float> inverse = squares;
+    kernels::inverse_norms(inverse);
+    EXPECT_EQ(inverse, expected) << name;
+  });
+}
+
+TEST(RowKernels, CountsWhatIsBetter) {
+  std::mt19937 random(5);
+  for (const size_t n : {0U, 1U, 15U, 16U, 33U, 128U, 300U}) {
+    std::vector<float> x = test::random_floats(random, n);
+    for (size_t i = 0; i < n; i += 2) {
+      x[i] = std::round(2 * x[i]);  // ties, of both zeros too
+    }
+    std::vector<int32_t> expected(n);
+    for (size_t i = 0; i < n; ++i) {
+      for (size_t j = 0; j < n; ++j) {
+        expected[i] += x[j] > x[i] || (x[j] == x[i] && j < i) ? 1 : 0;
+      }
+    }
+    test::for_every_instruction_set([&](const std::string& name) {
+      std::vector<int32_t> counts(n, -1);
+      kernels::count_better(x, counts);
+      EXPECT_EQ(counts, expected) << name;
+    });
+  }
+}
+
 TEST(RowKernels, SoftmaxSumsToOneAndLeavesNanOut) {
   std::vector<float> x{1.0F, kNan, 3.0F, -500.0F, 2.0F};
   kernels::softmax(x);

@@ -24,13 +24,20 @@
 namespace winnow::policy {
 namespace {
 
-// What a vector of this squared norm is multiplied with to have norm 1; 0 where there is no such number.
-float inverse_norm(float squared_norm) {
-  return squared_norm > 0.0F && std::isfinite(squared_norm) ? 1.0F / std::sqrt(squared_norm) : 0.0F;
-}
-
 float squared_norm(std::span<const float> vector) {
   return static_cast<float>(std::inner_product(vector.begin(), vector.end(), vector.begin(), 0.0));
+}
+
+// As kernels::row_dots(), from the last rows to the first: what has been read last is still near.
+void dots_backwards(const kernels::RowVectors& rows, std::span<const int> slots,
+                    std::span<const float> vector, Scratch& scratch, std::span<float> dots) {
+  constexpr size_t kBlockRows = 256;
+  for (size_t end = slots.size(); end > 0;) {
+    const size_t first = (end - 1) / kBlockRows * kBlockRows;
+    kernels::row_dots(rows, slots.subspan(first, end - first), vector,
+                      dots.subspan(first, end - first), scratch);
+    end = first;
+  }
 }
 
 class KeyDiff final : public Scorer {
@@ -49,14 +56,16 @@ class KeyDiff final : public Scorer {
 
     const std::span<float> inverse_norms = scratch.take<float>(slots.size());
     for (size_t i = 0; i < slots.size(); ++i) {
-      inverse_norms[i] = inverse_norm(rows.scores[slots[i]]);
+      inverse_norms[i] = rows.scores[slots[i]];
     }
+    kernels::inverse_norms(inverse_norms);
     const std::span<float> anchor = scratch.take<float>(static_cast<size_t>(rows.head_dim));
     kernels::weighted_sum(keys, slots, inverse_norms, anchor, scratch);  // Eq. (1), (2) times n
-    const float inverse_anchor_norm = inverse_norm(squared_norm(anchor));
+    float inverse_anchor_norm = squared_norm(anchor);
+    kernels::inverse_norms({&inverse_anchor_norm, 1});
 
     const std::span<float> dots = scratch.take<float>(slots.size());
-    kernels::row_dots(keys, slots, anchor, dots, scratch);
+    dots_backwards(keys, slots, anchor, scratch, dots);
     std::fill(scores.begin(), scores.end(), kNan);
     for (size_t i = 0; i < slots.size(); ++i) {
       const auto slot = static_cast<size_t>(slots[i]);

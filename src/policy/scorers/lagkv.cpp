@@ -19,6 +19,7 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <numeric>
 
 #include "base/error.h"
 #include "kernels/row_kernels.h"
@@ -57,23 +58,37 @@ void spread(const kernels::RowVectors& rows, std::span<const int> partition,
   kernels::softmax(z);                                                   // Eq. (2)
 }
 
+// counts[i] = how many of z come before z[i], the greatest first and of equal ones the first; NaN is replaced by -1.
+void count_better(std::span<float> z, Scratch& scratch, std::span<int32_t> counts) {
+  constexpr size_t kMostCompared = 512;  // sorting is slower up to here
+  for (float& each : z) {
+    each = std::isnan(each) ? -1.0F : each;
+  }
+  if (z.size() <= kMostCompared) {
+    kernels::count_better(z, counts);
+    return;
+  }
+  const Scratch::Frame frame(scratch);
+  const std::span<int> best_first = scratch.take<int>(z.size());
+  std::iota(best_first.begin(), best_first.end(), 0);
+  std::ranges::sort(best_first, [&](int a, int b) {
+    const float of_a = z[static_cast<size_t>(a)];
+    const float of_b = z[static_cast<size_t>(b)];
+    return of_a != of_b ? of_a > of_b : a < b;
+  });
+  for (size_t i = 0; i < z.size(); ++i) {
+    counts[static_cast<size_t>(best_first[i])] = static_cast<int32_t>(i);
+  }
+}
+
 // Replaces the scores of a partition by their ranks from 0 to below 1, NaN lowest.
 void rank(std::span<float> z, Scratch& scratch) {
   const Scratch::Frame frame(scratch);
-  struct Row {
-    float worth;
-    int index;
-  };
-  const std::span<Row> best_first = scratch.take<Row>(z.size());
-  for (size_t i = 0; i < z.size(); ++i) {
-    best_first[i] = {.worth = std::isnan(z[i]) ? -1.0F : z[i], .index = static_cast<int>(i)};
-  }
-  std::sort(best_first.begin(), best_first.end(), [](const Row& a, const Row& b) {
-    return a.worth != b.worth ? a.worth > b.worth : a.index < b.index;
-  });
+  const std::span<int32_t> counts = scratch.take<int32_t>(z.size());
+  count_better(z, scratch, counts);
   const auto n = static_cast<float>(z.size());
   for (size_t i = 0; i < z.size(); ++i) {
-    z[static_cast<size_t>(best_first[i].index)] = static_cast<float>(z.size() - 1 - i) / n;
+    z[i] = static_cast<float>(static_cast<int32_t>(z.size()) - 1 - counts[i]) / n;
   }
 }
 
