@@ -58,16 +58,36 @@ int prompt_tokens(const SampleRequest& request, const Sample& sample, int questi
 }
 
 int largest_fitting(const SampleRequest& request, int smallest,
-                    const std::function<Sample(int)>& build) {
+                    const std::function<Sample(int)>& build, int largest) {
+  WINNOW_CHECK(smallest <= largest);
   check_least(request, prompt_tokens(request, build(smallest)));
   const auto is_fitting = [&](int n) {
     return prompt_tokens(request, build(n)) <= request.n_tokens;
   };
+  int fits = smallest;
   int step = 1;
-  while (is_fitting(smallest + step)) {
+  while (fits < largest) {
+    const int next = step < largest - smallest ? smallest + step : largest;
+    if (!is_fitting(next)) {
+      return bisect(fits, next, is_fitting);
+    }
+    fits = next;
     step *= 2;
   }
-  return bisect(smallest + step / 2, smallest + step, is_fitting);
+  return largest;
+}
+
+bool is_reached(const SampleRequest& request, const Sample& sample) {
+  return prompt_tokens(request, sample) >= (1 - kTolerance) * request.n_tokens;
+}
+
+void check_reached(const SampleRequest& request, const Sample& sample, const std::string& what) {
+  if (!is_reached(request, sample)) {
+    throw Error(ErrorCode::kInvalidArgument, what +
+                                                 " ends too early: with all of it the prompt has " +
+                                                 std::to_string(prompt_tokens(request, sample)) +
+                                                 " tokens of " + std::to_string(request.n_tokens));
+  }
 }
 
 Sample fit_filler(const SampleRequest& request, const Filler& filler,
@@ -115,12 +135,7 @@ Sample fit_filler(const SampleRequest& request, const Filler& filler,
     sentences.resize(n_kept + (n_cut > 0 ? 1 : 0));
   }
   Sample sample = build(sentences);
-  const int n_tokens = prompt_tokens(request, sample);
-  if (n_tokens < (1 - kTolerance) * request.n_tokens) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "the haystack ends too early: with all of it the prompt has " +
-                    std::to_string(n_tokens) + " tokens of " + std::to_string(request.n_tokens));
-  }
+  check_reached(request, sample, "the haystack");
   return sample;
 }
 

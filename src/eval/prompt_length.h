@@ -20,10 +20,17 @@ Sample new_sample(const SampleRequest& request);
 // Real tokens of the prompt with the sample's question: template, document, blank line and question.
 int prompt_tokens(const SampleRequest& request, const Sample& sample, int question = 0);
 
-// The largest n >= smallest for which build(n) has at most the wanted length; build(n) grows with n. Throws
+// The largest n from smallest to largest for which build(n) has at most the wanted length; build(n) grows with n. Throws
 // invalid_argument naming the task's least length where even the smallest is too long.
 int largest_fitting(const SampleRequest& request, int smallest,
-                    const std::function<Sample(int)>& build);
+                    const std::function<Sample(int)>& build, int largest = 1 << 30);
+
+// Whether the prompt is at most 5 % shorter than wanted.
+bool is_reached(const SampleRequest& request, const Sample& sample);
+
+// Throws invalid_argument where the prompt is more than 5 % shorter than wanted, as `what` ("the haystack") has no more
+// text.
+void check_reached(const SampleRequest& request, const Sample& sample, const std::string& what);
 
 // The next sentence of filler, or none where the text is at its end.
 using Filler = std::function<std::optional<std::string>()>;

@@ -22,6 +22,7 @@ struct TaskEntry {
 
 std::unique_ptr<Task> make_cwe(policy::OptionReader&);
 std::unique_ptr<Task> make_cwe_seed(policy::OptionReader&);
+std::unique_ptr<Task> make_doc(policy::OptionReader&);
 std::unique_ptr<Task> make_fwe(policy::OptionReader&);
 std::unique_ptr<Task> make_fwe_seed(policy::OptionReader&);
 std::unique_ptr<Task> make_niah(policy::OptionReader&);
@@ -34,6 +35,7 @@ std::unique_ptr<Task> make_vt_seed(policy::OptionReader&);
 inline constexpr TaskEntry kTasks[] = {
     {"cwe", make_cwe, "", "RULER: finds the words that a list holds most often"},
     {"cwe-seed", make_cwe_seed, "", "the small cwe of a published comparison (seed_recipe.h)"},
+    {"doc", make_doc, "", "answers questions about your own file, made from it: file=FILE"},
     {"fwe", make_fwe, "", "RULER: finds the most frequent of coded words"},
     {"fwe-seed", make_fwe_seed, "", "the small fwe of a published comparison"},
     {"niah", make_niah, "", "finds facts that are hidden in a long text"},

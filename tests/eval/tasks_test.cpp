@@ -39,6 +39,10 @@ struct Golden {
 const Golden kGolden[] = {
     {"cwe", 0x361a5e46a999cd23},
     {"cwe:common=3,example=false", 0x292b69b71d1051cd},
+    {"doc:file=FILE", 0x34f53cb326813879},
+    {"doc:file=FILE,kind=cloze,questions=3", 0x23f9667df6066ad9},
+    {"doc:file=FILE,kind=lookup", 0x34f53cb326813879},
+    {"doc:file=FILE,kind=quote", 0x408f396e1f3bf009},
     {"fwe", 0xb29e82cef385a56b},
     {"niah", 0x84e2a14014ae32da},
     {"niah-multikey-1", 0xe9193b296fbda83f},
@@ -75,7 +79,7 @@ TEST_P(EveryTask, MakesTheSamePromptsEverywhere) {
 }
 
 TEST_P(EveryTask, HasTheWantedLength) {
-  const ParsedTask parsed = parse_task(GetParam().spec);
+  const ParsedTask parsed = parse_task(with_file(GetParam().spec));
   for (const int n_tokens : {700, 1024, 4096}) {
     for (const int index : {0, 9}) {
       const SampleRequest request = request_of(index, n_tokens);
@@ -88,14 +92,14 @@ TEST_P(EveryTask, HasTheWantedLength) {
 }
 
 TEST_P(EveryTask, SaysWhenAPromptIsTooShort) {
-  const ParsedTask parsed = parse_task(GetParam().spec);
+  const ParsedTask parsed = parse_task(with_file(GetParam().spec));
   const std::string error =
       error_of(ErrorCode::kInvalidArgument, [&] { parsed.task->make(request_of(0, 20)); });
   EXPECT_NE(error.find("20 tokens is too short"), std::string::npos) << error;
 }
 
 TEST_P(EveryTask, AsksWhatItCanScore) {
-  const ParsedTask parsed = parse_task(GetParam().spec);
+  const ParsedTask parsed = parse_task(with_file(GetParam().spec));
   for (const int index : {0, 1, 7}) {
     const Sample sample = parsed.task->make(request_of(index, 1000));
     ASSERT_FALSE(sample.questions.empty());
@@ -118,7 +122,7 @@ TEST_P(EveryTask, AsksWhatItCanScore) {
 }
 
 TEST_P(EveryTask, SpellsItsSpecSoThatItReadsBack) {
-  const std::string spec = parse_task(GetParam().spec).spec;
+  const std::string spec = parse_task(with_file(GetParam().spec)).spec;
   EXPECT_EQ(parse_task(spec).spec, spec);
   EXPECT_EQ(hash_of(sample_of(spec, 3)), hash_of(sample_of(GetParam().spec, 3)));
 }
