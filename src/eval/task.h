@@ -51,7 +51,7 @@ struct SampleRequest {
 struct Score {
   double primary = 0;
   std::map<std::string, double>
-      secondary;  // "contained", "f1", ...: the same names for all samples
+      secondary;  // "contained", "f1", ...: a name is missing where it means nothing
 };
 
 // Const members may be called for several samples at the same time.

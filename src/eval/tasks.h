@@ -25,10 +25,13 @@ std::unique_ptr<Task> make_cwe_seed(policy::OptionReader&);
 std::unique_ptr<Task> make_doc(policy::OptionReader&);
 std::unique_ptr<Task> make_fwe(policy::OptionReader&);
 std::unique_ptr<Task> make_fwe_seed(policy::OptionReader&);
+std::unique_ptr<Task> make_json_out(policy::OptionReader&);
 std::unique_ptr<Task> make_niah(policy::OptionReader&);
 std::unique_ptr<Task> make_niah_seed(policy::OptionReader&);
 std::unique_ptr<Task> make_qa(policy::OptionReader&);
 std::unique_ptr<Task> make_qa_seed(policy::OptionReader&);
+std::unique_ptr<Task> make_ruler_qa(policy::OptionReader&);
+std::unique_ptr<Task> make_rules(policy::OptionReader&);
 std::unique_ptr<Task> make_vt(policy::OptionReader&);
 std::unique_ptr<Task> make_vt_seed(policy::OptionReader&);
 
@@ -38,6 +41,9 @@ inline constexpr TaskEntry kTasks[] = {
     {"doc", make_doc, "", "answers questions about your own file, made from it: file=FILE"},
     {"fwe", make_fwe, "", "RULER: finds the most frequent of coded words"},
     {"fwe-seed", make_fwe_seed, "", "the small fwe of a published comparison"},
+    {"json-out", make_json_out, "", "writes a record of a long text as JSON"},
+    {"multiturn", make_niah, "keys=6,turns=6",
+     "finds hidden facts, six questions one after another"},
     {"niah", make_niah, "", "finds facts that are hidden in a long text"},
     {"niah-multikey-1", make_niah, "keys=4",
      "RULER: one of four facts; for its essays give haystack=FILE"},
@@ -54,6 +60,9 @@ inline constexpr TaskEntry kTasks[] = {
     {"niah-single-3", make_niah, "type=uuid", "RULER: a UUID; for its essays give haystack=FILE"},
     {"qa", make_qa, "", "answers a question that takes two facts, far apart in a long text"},
     {"qa-seed", make_qa_seed, "", "the two-fact questions of a published comparison"},
+    {"ruler-qa", make_ruler_qa, "",
+     "RULER: questions of SQuAD or HotpotQA among other documents: file=FILE"},
+    {"rules", make_rules, "", "follows instructions that stand before a long text"},
     {"vt", make_vt, "", "RULER: names all variables that hold a value, some through others"},
     {"vt-seed", make_vt_seed, "", "the small vt of a published comparison"},
 };

@@ -37,36 +37,67 @@ inline SampleRequest request_of(int index, int n_tokens, uint64_t seed = 1) {
           .count_tokens = count_tokens};
 }
 
-// A file with prose and settings in it, for tasks that read one. Each test program has its own, as they run together.
-class DocumentFile {
+// A file for tasks that read one. Each test program has its own, as they run together.
+class TestFile {
  public:
-  DocumentFile() : path_(testing::TempDir() + "winnow_eval_" + std::to_string(getpid()) + ".txt") {
-    std::ofstream out(path_);
-    PythonRandom random(5);
-    for (int i = 0; i < 400; ++i) {
-      out << "In year " << 1200 + i << " the " << word_pair(random.below(n_word_pairs()))
-          << " of the town " << word_pair(random.below(n_word_pairs()))
-          << " was sold to someone who\nhad " << random.choice(adjectives()) << " plans for its "
-          << random.choice(nouns()) << " and garden.\n";
-      out << "setting_" << i << " = " << random.between(100, 99999) << "\n";
-    }
+  TestFile(const std::string& name, const std::string& text)
+      : path_(testing::TempDir() + "winnow_eval_" + std::to_string(getpid()) + name) {
+    std::ofstream(path_) << text;
   }
-  ~DocumentFile() { std::remove(path_.c_str()); }
+  ~TestFile() { std::remove(path_.c_str()); }
   const std::string& path() const { return path_; }
 
  private:
   std::string path_;
 };
 
-inline const std::string& document_file() {
-  static const DocumentFile file;
-  return file.path();
+inline std::string drawn_word(PythonRandom& random) {
+  return word_pair(random.below(n_word_pairs()));
 }
 
-// A spec's FILE stands for document_file().
+// Prose and settings.
+inline std::string document_text() {
+  PythonRandom random(5);
+  std::string text;
+  for (int i = 0; i < 400; ++i) {
+    text += "In year " + std::to_string(1200 + i) + " the " + drawn_word(random);
+    text += " of the town " + drawn_word(random) + " was sold to someone who\nhad ";
+    text += random.choice(adjectives()) + " plans for its ";
+    text += random.choice(nouns()) + " and garden.\nsetting_" + std::to_string(i) + " = ";
+    text += std::to_string(random.between(100, 99999)) + "\n";
+  }
+  return text;
+}
+
+// In SQuAD's form: 60 paragraphs with a question each, and one question without answer.
+inline std::string squad_text() {
+  PythonRandom random(6);
+  std::string text = R"({"data": [{"title": "t", "paragraphs": [)";
+  for (int i = 0; i < 60; ++i) {
+    const std::string number = std::to_string(i);
+    const std::string owner = drawn_word(random);
+    text += i == 0 ? "" : ", ";
+    text += R"({"context": "Castle )" + number + " belongs to " + owner + ".\\nIt was built by";
+    for (int word = 0; word < 40; ++word) {
+      text += " " + random.choice(nouns());
+    }
+    text += R"(.", "qas": [{"question": "Who owns castle )" + number;
+    text += R"(?", "answers": [{"text": ")" + owner + R"("}, {"text": ")" + owner + R"("}]}]})";
+  }
+  return text + R"(, {"context": "Nothing.", "qas": [{"question": "What?", "answers": []}]}]}]})";
+}
+
+// A spec's FILE stands for a file of document_text(), SQUAD for one of squad_text().
 inline std::string with_file(std::string spec) {
-  const size_t at = spec.find("FILE");
-  return at == std::string::npos ? spec : spec.replace(at, 4, document_file());
+  static const TestFile document(".txt", document_text());
+  static const TestFile squad(".json", squad_text());
+  for (const auto& [word, path] :
+       {std::pair<std::string, std::string>{"FILE", document.path()}, {"SQUAD", squad.path()}}) {
+    if (const size_t at = spec.find(word); at != std::string::npos) {
+      spec.replace(at, word.size(), path);
+    }
+  }
+  return spec;
 }
 
 inline Sample sample_of(std::string_view spec, int index = 0, int n_tokens = 1000,

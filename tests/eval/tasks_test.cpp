@@ -44,6 +44,8 @@ const Golden kGolden[] = {
     {"doc:file=FILE,kind=lookup", 0x34f53cb326813879},
     {"doc:file=FILE,kind=quote", 0x408f396e1f3bf009},
     {"fwe", 0xb29e82cef385a56b},
+    {"json-out", 0x52235f3d23d49d70},
+    {"multiturn", 0xfbba03ee61b5c1de},
     {"niah", 0x84e2a14014ae32da},
     {"niah-multikey-1", 0xe9193b296fbda83f},
     {"niah-multikey-2", 0xefbc1698639ec34f},
@@ -56,6 +58,9 @@ const Golden kGolden[] = {
     {"niah:type=word,keys=3", 0x1a9269c2d70aa9c6},
     {"niah:type=paraphrased,keys=4", 0x3b904c6994e62d09},
     {"qa", 0xea60e2f1bf1b6c61},
+    {"rules:questions=2", 0x9e7ff9794a0c4ebc},
+    {"rules:rules=7", 0x4251eef23de68625},
+    {"ruler-qa:file=SQUAD", 0x1cf09da89c3b2f2c},
     {"vt", 0x3306627cbb2636c6},
     {"vt:chains=3,hops=2,example=false", 0xac82e7a5c6b95283},
     {"cwe-seed", 0xa2d6b7facc799ef},
@@ -109,10 +114,13 @@ TEST_P(EveryTask, AsksWhatItCanScore) {
     for (int question = 0; question < std::ssize(sample.questions); ++question) {
       const std::string gold = gold_text(sample, question);
       EXPECT_GE(sample.n_answer_tokens, count_tokens(gold));
-      const Score score = parsed.task->score(sample, question, " " + gold + ".\n\nWhat else?");
+      // Where the form counts, nothing may stand around the answer.
+      const bool is_strict = parsed.name == "json-out" || parsed.name == "rules";
+      const Score score =
+          parsed.task->score(sample, question, is_strict ? gold : " " + gold + ".\n\nWhat else?");
       EXPECT_EQ(score.primary, 1) << gold;
       EXPECT_EQ(parsed.task->score(sample, question, "").primary, 0);
-      EXPECT_EQ(parsed.task->score(sample, question, "I cannot say that.").primary, 0);
+      EXPECT_LT(parsed.task->score(sample, question, "I cannot say that, I fear").primary, 1);
       for (const auto& [name, value] : score.secondary) {
         EXPECT_GE(value, 0) << name;
         EXPECT_LE(value, 1) << name;
@@ -152,7 +160,7 @@ TEST(Tasks, NameWhatIsAllowed) {
             "task 'niah:keys=0,type=letter,key,colour=red': option 3 'key' is not of the form "
             "key=value; keys=0 is out of range (allowed: 1 to 64); type=letter is not one of "
             "number|word|uuid|paraphrased; unknown option 'colour' (allowed: keys, values, "
-            "queries, type, key, haystack, depths, depth)");
+            "queries, turns, type, key, haystack, depths, depth)");
   EXPECT_EQ(refusal("niah+adakv"), "task 'niah+adakv': '+adakv' has no meaning for a task");
   EXPECT_NE(refusal(""), "");
 }
@@ -162,8 +170,8 @@ TEST(Tasks, PresetsAreDefaultsThatCanBeChanged) {
   EXPECT_EQ(parse_task("niah-multikey-3:type=number").spec, "niah-multikey-3:type=number");
   EXPECT_EQ(parse_task("niah:type=number,keys=2").spec, "niah:keys=2");
   const auto options = describe_options(find_task("niah-multikey-3"));
-  EXPECT_EQ(options.at(3).name, "type");
-  EXPECT_EQ(options.at(3).default_value, "uuid");
+  EXPECT_EQ(options.at(4).name, "type");
+  EXPECT_EQ(options.at(4).default_value, "uuid");
 }
 
 }  // namespace

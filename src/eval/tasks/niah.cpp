@@ -2,7 +2,8 @@
 //
 // Source    RULER: Hsieh et al., arXiv 2404.06654, with the numbers of its eight needle tasks as presets; the needle
 //           whose question shares no word with it after NoLiMa, Modarressi et al., arXiv 2502.05167. Own wording
-// Prompt    an instruction, then filler with `keys` facts, of `values` values each; `queries` of them are asked for
+// Prompt    an instruction, then filler with `keys` facts, of `values` values each; each of `turns` questions asks for
+//           `queries` of them
 // Depth     the first fact asked for stands at the sample's depth, the others at drawn places
 // Draws     random.Random: keys, values, places, then the filler
 // Score     primary: the answer's list is the gold list. contained: share of gold values in the answer (RULER's score)
@@ -25,6 +26,7 @@ struct NiahOptions {
   int keys = 1;
   int values = 1;
   int queries = 1;
+  int turns = 1;
   std::string type = "number";
   std::string key = "word";
   std::string haystack = "noise";
@@ -36,6 +38,7 @@ struct NiahOptions {
     v(keys, "keys", 1, 64, "facts in the text, at least as many as are asked for");
     v(values, "values", 1, 16, "values of each fact; all are asked for");
     v(queries, "queries", 1, 16, "facts that the question asks for");
+    v(turns, "turns", 1, 16, "questions asked one after another, each about other facts");
     v(type, "type", {"number", "word", "uuid", "paraphrased"},
       "what is hidden; paraphrased: a number, and no word of the question stands in its fact");
     v(key, "key", {"word", "uuid"}, "what a value is asked by");
@@ -113,9 +116,8 @@ std::string fact(const NiahOptions& options, const std::string& key, const std::
 struct Facts {
   std::vector<std::string> sentences;  // those asked for first
   std::vector<double> places;
-  std::vector<std::string> asked_keys;
-  std::vector<std::string> gold;
-  std::string question;
+  std::vector<std::string> questions;
+  std::vector<std::vector<std::string>> gold;  // of each question
 };
 
 class Niah final : public Task {
@@ -166,20 +168,23 @@ std::string Niah::question_for(const std::vector<std::string>& keys) const {
 
 Facts Niah::draw_facts(PythonRandom& random, std::set<std::string>& used) const {
   Facts facts;
+  std::vector<std::string> asked_keys;
+  std::vector<std::string> gold;
   for (int k = 0; k < options_.keys; ++k) {
     const std::string key = draw_new(used, [&] { return draw_key(options_, random); });
+    asked_keys.push_back(key);
     for (int v = 0; v < options_.values; ++v) {
-      const std::string value = draw_new(used, [&] { return draw_value(options_, random); });
-      facts.sentences.push_back(fact(options_, key, value));
-      if (k < options_.queries) {
-        facts.gold.push_back(value);
-      }
+      gold.push_back(draw_new(used, [&] { return draw_value(options_, random); }));
+      facts.sentences.push_back(fact(options_, key, gold.back()));
     }
-    if (k < options_.queries) {
-      facts.asked_keys.push_back(key);
+    if (std::ssize(asked_keys) == options_.queries &&
+        std::ssize(facts.questions) < options_.turns) {
+      facts.questions.push_back(question_for(asked_keys));
+      facts.gold.push_back(gold);
+      asked_keys.clear();
+      gold.clear();
     }
   }
-  facts.question = question_for(facts.asked_keys);
   return facts;
 }
 
@@ -190,9 +195,9 @@ Facts Niah::draw_paraphrased(PythonRandom& random) const {
     const Paraphrase& paraphrase = kParaphrases[static_cast<size_t>(i)];
     const std::string value = draw_new(used, [&] { return draw_value(options_, random); });
     facts.sentences.push_back(paraphrase.before + value + paraphrase.after);
-    if (facts.gold.empty()) {
-      facts.gold.push_back(value);
-      facts.question = std::string(paraphrase.question) + " Answer with a numeral.";
+    if (std::ssize(facts.questions) < options_.turns) {
+      facts.questions.push_back(std::string(paraphrase.question) + " Answer with a numeral.");
+      facts.gold.push_back({value});
     }
   }
   return facts;
@@ -224,11 +229,11 @@ Sample Niah::make(const SampleRequest& request) const {
   }
 
   Sample base = new_sample(request);
-  base.questions = {facts.question};
-  base.answers = {facts.gold};
+  base.questions = facts.questions;
+  base.answers = facts.gold;
   base.rule = AnswerRule::kAll;
   base.n_answer_tokens =
-      (options_.type == "uuid" ? 48 : 16) * static_cast<int>(facts.gold.size()) + 8;
+      (options_.type == "uuid" ? 48 : 16) * options_.queries * options_.values + 8;
   base.labels["depth"] = rounded_text(depth, 2);
   return fit_filler(request, haystack_ ? haystack_->filler(random) : needles(random, used),
                     [&](std::span<const std::string> filler) {
@@ -242,7 +247,7 @@ Sample Niah::make(const SampleRequest& request) const {
 }
 
 void check_together(NiahOptions& options, policy::OptionReader& reader) {
-  options.keys = std::max(options.keys, options.queries);
+  options.keys = std::max(options.keys, options.queries * options.turns);
   if (options.type == "word" && 2 * options.keys * options.values > std::ssize(nouns())) {
     reader.add_problem("type=word has " + std::to_string(nouns().size() / 2) +
                        " passwords for keys times values");

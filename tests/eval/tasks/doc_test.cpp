@@ -109,7 +109,8 @@ TEST(Doc, RefusesWhatItCannotAskAbout) {
   EXPECT_EQ(error_of(ErrorCode::kInvalidArgument, [] { parse_task("doc"); }),
             "task 'doc': file=FILE is missing: the document to ask about");
   error_of(ErrorCode::kNotFound, [] { parse_task("doc:file=/nowhere/at/all"); });
-  const std::string path = testing::TempDir() + "winnow_eval_plain.txt";
+  const TestFile file("plain.txt", "");
+  const std::string& path = file.path();
   std::ofstream(path) << "yes no yes no";
   EXPECT_NE(error_of(ErrorCode::kInvalidArgument, [&] { sample_of("doc:file=" + path, 0, 0); })
                 .find("gives no question of kind mixed"),
@@ -123,16 +124,14 @@ TEST(Doc, RefusesWhatItCannotAskAbout) {
 }
 
 TEST(Doc, CutsNoCharacterAndHasTheLengthWithoutSpaces) {
-  const std::string path = testing::TempDir() + "winnow_eval_wide.txt";
-  {
-    std::ofstream out(path);
-    for (int i = 0; i < 3000; ++i) {
-      out << "\xe6\xb0\xb4"
-          << (i % 50 == 0 ? "\nkey_" + std::to_string(i) + ": v" + std::to_string(i) + "\n" : "");
-    }
+  std::string text;
+  for (int i = 0; i < 3000; ++i) {
+    text += "\xe6\xb0\xb4";
+    text += i % 50 == 0 ? "\nkey_" + std::to_string(i) + ": v" + std::to_string(i) + "\n" : "";
   }
+  const TestFile file("wide.txt", text);
   for (int index = 0; index < 8; ++index) {
-    const Sample sample = sample_of("doc:kind=lookup,file=" + path, index);
+    const Sample sample = sample_of("doc:kind=lookup,file=" + file.path(), index);
     size_t n_ascii = 0;
     size_t n_lead = 0;
     size_t n_other = 0;

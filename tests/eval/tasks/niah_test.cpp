@@ -55,6 +55,24 @@ TEST(Niah, ScoresWrongAndPartlyRightAnswers) {
   EXPECT_DOUBLE_EQ(half.secondary.at("unseen"), 0.2);  // 77
 }
 
+TEST(Niah, TurnsAskForDifferentFacts) {
+  const Sample sample = sample_of("niah:turns=3,queries=2,keys=8");
+  ASSERT_EQ(sample.questions.size(), 3);
+  std::set<std::string> gold;
+  for (size_t turn = 0; turn < 3; ++turn) {
+    EXPECT_EQ(sample.answers[turn].size(), 2);
+    gold.insert(sample.answers[turn].begin(), sample.answers[turn].end());
+    EXPECT_EQ(score_of("niah:turns=3", sample, gold_text(sample, static_cast<int>(turn)),
+                       static_cast<int>(turn)),
+              1);
+    for (const std::string& value : sample.answers[turn]) {
+      EXPECT_GE(depth_in(sample, value), 0);
+    }
+  }
+  EXPECT_EQ(gold.size(), 6);
+  EXPECT_EQ(sample_of("multiturn").questions.size(), 6);
+}
+
 std::set<std::string> content_words(const std::string& text) {
   static const std::set<std::string> without_content = {
       "a",    "all", "an",   "and",  "answer", "are",  "be",    "by",  "did",  "do",   "does",
