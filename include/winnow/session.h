@@ -37,6 +37,10 @@ struct SessionOptions {
 struct Turn {
   std::optional<std::string> document = {};
   std::optional<std::string> question = {};
+  std::optional<std::string> system = {};  // the system message, before a first turn
+  // What stays of the document whatever it is worth, as run's --protect-text and --protect-tokens say it.
+  std::vector<std::string> protect_text = {};
+  std::vector<std::string> protect_tokens = {};
 };
 
 struct FeedOptions {
@@ -124,6 +128,7 @@ class Session {
   // The same in two: the turn's document, which is cut to the budget, and later the question and the turn's end.
   // Together with fork(), one document answers many questions. A question with nothing before it is refused.
   void feed_document(const std::string& document, const FeedOptions& options = {});
+  void feed_document(const Turn& turn, const FeedOptions& options = {});  // which has no question
   void feed_question(const std::string& question, const FeedOptions& options = {});
 
   // Goes on from the last feed or the last answer. A cancelled answer is no error: the next one continues it. If on_text

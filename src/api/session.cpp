@@ -111,11 +111,20 @@ struct Session::Impl {
   int n_threads() const { return resolve_threads(options.n_threads); }
 
   engine::PromptText prompt_text(const Turn& turn) const {
-    return {.document = turn.document,
+    engine::DocumentPins pins;
+    for (const std::string& text : turn.protect_text) {
+      pins.texts.push_back(engine::parse_text_pin(text));
+    }
+    for (const std::string& tokens : turn.protect_tokens) {
+      pins.tokens.push_back(engine::parse_token_pin(tokens));
+    }
+    return {.system = turn.system,
+            .document = turn.document,
             .question = turn.question,
             .has_chat_template = session->chat().has_template,
             .chat_template = session->chat().chat_template,
-            .is_first = sequence().positions_fed == 0};
+            .is_first = sequence().positions_fed == 0,
+            .pins = std::move(pins)};
   }
 
   void feed(const engine::PromptTokens& prompt, const FeedOptions& feed_options) {
@@ -153,7 +162,14 @@ void Session::feed_turn(const Turn& turn, const FeedOptions& options) {
 }
 
 void Session::feed_document(const std::string& document, const FeedOptions& options) {
-  const Turn turn{.document = document};
+  feed_document(Turn{.document = document}, options);
+}
+
+void Session::feed_document(const Turn& turn, const FeedOptions& options) {
+  if (turn.question) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "a document is fed without its question; feed_question() takes that later");
+  }
   impl_->feed(engine::tokenize_document(*impl_->model, impl_->prompt_text(turn)), options);
 }
 

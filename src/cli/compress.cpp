@@ -25,6 +25,7 @@ int compress(const RunFlags& flags) {
                 "per-chunk)");
   }
   policy::Policy policy = make_policy(flags.policy, budget_text(flags));
+  flags.pins();  // refused before a model is loaded
   check_outputs(flags);
   model::Model model = load_model(flags, options);
   engine::Run run(model, std::move(policy), read_document(flags, model, options.session.chat),

@@ -49,6 +49,7 @@ int answer(const RunFlags& flags) {
     check_question(flags);
     policy = make_policy(flags.policy, budget_text(flags));
   }
+  flags.pins();  // refused before a model is loaded
   check_outputs(flags);
   model::Model model = load_model(flags, options);
   const auto run = plan_run(flags, options, std::move(policy), model);

@@ -32,6 +32,8 @@ std::string refuse_thread_count(const std::string& text) {
 void add_input_flags(CLI::App& app, RunFlags& flags) {
   app.add_option("-m,--model", flags.model, "the model, a GGUF file")->required();
   app.add_option("-f,--file", flags.file, "the document, a text file; - reads standard input");
+  app.add_option("--system,--system-prompt", flags.system,
+                 "the system message, before the first turn");
   app.add_option("--ids", flags.ids, "token ids instead of text: 1,2,3 or @FILE; no chat template");
   app.add_option("-c,--ctx-size", flags.session.n_ctx,
                  "most positions; 0: what the model was trained for")
@@ -91,6 +93,19 @@ void add_cache_flags(CLI::App& app, RunFlags& flags) {
   app.add_option("--compression-ratio", flags.compression_ratio,
                  "the budget as the fraction of the document's rows to remove, 0 to below 1")
       ->check(refuse_empty);
+  const auto add_each = [&app](const char* name, std::vector<std::string>& texts,
+                               const char* help) {
+    app.add_option(name, texts, help)
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->check(refuse_empty);
+  };
+  add_each("--protect-text", flags.protect_text,
+           "keep every token of the document that overlaps a match of a regular expression; "
+           "REGEX@8 or REGEX@50%: at least so much of each match");
+  add_each("--protect-tokens", flags.protect_tokens,
+           "keep the document's tokens a:b, a: or :b, below 0 from its end; a:b@8 or a:b@50%: at "
+           "least so many of them");
   app.add_option("--prefill", flags.prefill, "auto, layer-major or chunk-major")
       ->capture_default_str();
   app.add_option("--cache-type-k", flags.key_type, "type of cached keys: f32, f16, bf16")
@@ -123,6 +138,17 @@ void add_logits_flags(CLI::App& app, RunFlags& flags) {
 
 std::string RunFlags::ids_text() const {
   return ids.starts_with('@') ? read_text_file(ids.substr(1)) : ids;
+}
+
+engine::DocumentPins RunFlags::pins() const {
+  engine::DocumentPins pins;
+  for (const std::string& text : protect_text) {
+    pins.texts.push_back(engine::parse_text_pin(text));
+  }
+  for (const std::string& tokens : protect_tokens) {
+    pins.tokens.push_back(engine::parse_token_pin(tokens));
+  }
+  return pins;
 }
 
 void add_run_flags(CLI::App& app, RunFlags& flags) {
@@ -163,6 +189,7 @@ void note_given_flags(const CLI::App& app, RunFlags& flags) {
     return option != nullptr && option->count() > 0;
   };
   flags.has_prompt = is_given("--prompt");
+  flags.has_system = is_given("--system");
   flags.has_file = is_given("--file");
   flags.has_ids = is_given("--ids");
   flags.has_ratio = is_given("--compression-ratio");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "engine/run.h"
 
@@ -15,11 +16,14 @@ namespace winnow::cli {
 struct RunFlags {
   std::string model;
   std::string prompt;
+  std::string system;
   std::string file;
   std::string ids;
   std::string policy;
   std::string budget;
   double compression_ratio = 0;
+  std::vector<std::string> protect_text;
+  std::vector<std::string> protect_tokens;
   std::string evict = "after-prompt";
   std::string prefill = "auto";
   std::string weights = "auto";
@@ -43,6 +47,7 @@ struct RunFlags {
 
   // Which were given: an empty text is not the same as none.
   bool has_prompt = false;
+  bool has_system = false;
   bool has_file = false;
   bool has_ids = false;
   bool has_ratio = false;
@@ -52,6 +57,8 @@ struct RunFlags {
 
   // --ids, @FILE read.
   std::string ids_text() const;
+  // --protect-text and --protect-tokens. Throws invalid_argument.
+  engine::DocumentPins pins() const;
 };
 
 // Adds the flags to the parser, which writes into `flags` when it parses.

@@ -16,14 +16,27 @@ engine::PromptTokens read_ids(const RunFlags& flags, const model::Model& model) 
     throw Error(ErrorCode::kInvalidArgument,
                 "--ids has no chat template, so --no-chat and --chat-template say nothing");
   }
-  return {.document = parse_token_ids(flags.ids_text(), model.hyper().n_vocab)};
+  const engine::DocumentPins pins = flags.pins();
+  if (flags.has_system || !pins.texts.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                std::string("--ids has no text, so ") +
+                    (flags.has_system ? "--system has no place" : "--protect-text finds nothing") +
+                    (flags.has_system ? "" : "; --protect-tokens does"));
+  }
+  engine::PromptTokens tokens{.document = parse_token_ids(flags.ids_text(), model.hyper().n_vocab)};
+  tokens.pins = engine::find_pins(tokens.size(), pins.tokens);
+  return tokens;
 }
 
 engine::PromptText prompt_text(const RunFlags& flags, const engine::ChatFormat& chat) {
   engine::PromptText text{.document = std::nullopt,
                           .question = std::nullopt,
                           .has_chat_template = chat.has_template,
-                          .chat_template = chat.chat_template};
+                          .chat_template = chat.chat_template,
+                          .pins = flags.pins()};
+  if (flags.has_system) {
+    text.system = flags.system;
+  }
   if (flags.has_file) {
     text.document = read_text_file(flags.file);
   }

@@ -76,6 +76,34 @@ ordered_json kept_rows_json(const cache::Cache& cache) {
            })}};
 }
 
+// Rows of one head that spans hold; the last rows and the sinks may be among them.
+int n_in_spans(const std::vector<int>& positions, std::span<const policy::PositionSpan> spans) {
+  return static_cast<int>(std::ranges::count_if(
+      positions, [&](int pos) { return policy::span_at(spans, pos) != nullptr; }));
+}
+
+// What protection holds, beside sinks and recent rows.
+ordered_json protected_json(const engine::Sequence& sequence) {
+  const policy::Protection protection = sequence.policy.protection();
+  const cache::Cache& cache = sequence.cache;
+  int64_t n_positions = 0;
+  for (const policy::PositionSpan& span : protection.spans) {
+    n_positions += span.end - span.begin;
+  }
+  RowRange kept;
+  for (int layer = 0; layer < cache.shape().n_layers; ++layer) {
+    for (int kv_head = 0;
+         cache.shape().swa_window(layer) == 0 && kv_head < cache.shape().n_kv_heads; ++kv_head) {
+      const int n = n_in_spans(cache.positions(layer, kv_head), protection.spans);
+      kept.low = std::min(kept.low, n);
+      kept.high = std::max(kept.high, n);
+    }
+  }
+  return {{"positions", n_positions},
+          {"least_rows", policy::n_held(protection)},
+          {"kept_rows", {{"min", std::min(kept.low, kept.high)}, {"max", kept.high}}}};
+}
+
 ordered_json budget_json(int budget_rows) {
   return budget_rows == INT_MAX ? ordered_json(nullptr) : ordered_json(budget_rows);
 }
@@ -177,6 +205,8 @@ ordered_json result_json(const model::Model& model, const std::string& weights_o
       {"n_generated", result.n_generated},
       {"policy", sequence.policy.spec()},
       {"budget_rows", budget_json(sequence.policy.budget_rows())},
+      {"budget_extra_rows", sequence.policy.extra_rows()},
+      {"protected", protected_json(sequence)},
       {"evict", engine::evict_when_name(result.evict)},
       {"prefill", engine::prefill_order_name(result.order)},
       {"weights", weights_json(model, weights_option, result.weights)},
@@ -270,10 +300,13 @@ std::string cache_text(const engine::Sequence& sequence, engine::EvictWhen evict
   const double saving = cache.now_bytes() == 0 ? 1.0
                                                : static_cast<double>(full_cache_bytes(sequence)) /
                                                      static_cast<double>(cache.now_bytes());
+  const int64_t n_held = policy::n_held(sequence.policy.protection());
   return sequence.policy.spec() + ": " + rows + " of " + std::to_string(sequence.positions_fed) +
-         " rows per KV head kept, " + std::to_string(cache.rows_evicted()) + " rows evicted (" +
-         engine::evict_when_name(evict) + ")\n" + "KV cache " + format_bytes(cache.now_bytes()) +
-         " now, " + format_bytes(cache.peak_bytes()) + " at the peak; the full cache is " +
+         " rows per KV head kept" +
+         (n_held == 0 ? "" : ", " + std::to_string(n_held) + " of them protected") + ", " +
+         std::to_string(cache.rows_evicted()) + " rows evicted (" + engine::evict_when_name(evict) +
+         ")\n" + "KV cache " + format_bytes(cache.now_bytes()) + " now, " +
+         format_bytes(cache.peak_bytes()) + " at the peak; the full cache is " +
          format_bytes(full_cache_bytes(sequence)) + " (" + rounded_text(saving, 1) + "x)\n";
 }
 

@@ -82,6 +82,17 @@ engine::NextPrompt next_prompt(const RunFlags& flags, const model::Model& model,
   if (flags.has_file || flags.has_ids) {
     return {.tokens = read_prompt(flags, model, saved.chat), .is_whole = true};
   }
+  const bool has_document = flags.has_prompt && !saved.transcript.is_turn_open();
+  if (flags.has_system) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--system comes before the first turn, which the cache has read; with -f the whole "
+                "prompt may be given again");
+  }
+  if (!flags.pins().is_empty() && !has_document) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--protect-text and --protect-tokens are about a document, and the cache goes on "
+                "without one; compress takes them, too");
+  }
   if (!flags.has_prompt) {
     return {};
   }
@@ -89,7 +100,8 @@ engine::NextPrompt next_prompt(const RunFlags& flags, const model::Model& model,
                                 .question = flags.prompt,
                                 .has_chat_template = saved.chat.has_template,
                                 .chat_template = saved.chat.chat_template,
-                                .is_first = false};
+                                .is_first = false,
+                                .pins = flags.pins()};
   return {.tokens = saved.transcript.is_turn_open() ? engine::tokenize_question(model, text)
                                                     : engine::tokenize_prompt(model, text)};
 }

@@ -81,13 +81,12 @@ void Benchmark::check_fits(const BenchmarkTest& test) {
   const bool is_prompt = test.kind == BenchmarkTest::Kind::kPrompt;
   const int n_prompt = options_.depth + (is_prompt ? test.n_tokens : 0);
   const int n_decoded = is_prompt ? 0 : test.n_tokens;
-  Plan plan =
-      make_plan({.prompt = {.before_question = n_prompt, .document = n_prompt, .total = n_prompt},
-                 .n_predict = n_decoded + 1,
-                 .evict = options_.evict,
-                 .order = order_,
-                 .n_batch = options_.engine.n_batch},
-                shape(), policy_);
+  Plan plan = make_plan({.prompt = {.document_end = n_prompt, .end = n_prompt},
+                         .n_predict = n_decoded + 1,
+                         .evict = options_.evict,
+                         .order = order_,
+                         .n_batch = options_.engine.n_batch},
+                        shape(), policy_);
   const auto n_caches = static_cast<size_t>(options_.n_sequences + (base_ ? 0 : 1));
   plan.kv_peak_bytes *= n_caches;
   plan.policy_bytes = policy_bytes(model_.hyper(), policy_) * n_caches;
@@ -107,8 +106,7 @@ void Benchmark::check_fits(const BenchmarkTest& test) {
 void Benchmark::fill(const BenchmarkTest& test) {
   const bool is_prompt = test.kind == BenchmarkTest::Kind::kPrompt;
   const int n_document = options_.depth + (is_prompt ? test.n_tokens : 0);
-  const ReadPrompt document{
-      .begin = 0, .document_begin = 0, .document_end = n_document, .end = n_document};
+  const ReadPrompt document{.document_end = n_document, .end = n_document};
   policy_.resolve(budget_context({&document, 1}, policy_, shape()));
   if (base_ && base_->policy.budget_rows() != policy_.budget_rows()) {
     base_.reset();

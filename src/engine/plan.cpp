@@ -269,29 +269,24 @@ policy::BudgetContext budget_context(std::span<const ReadPrompt> prompts,
 }
 
 Plan make_plan(const PlanInput& input, const cache::CacheShape& shape, policy::Policy& policy) {
-  const PromptLengths& prompt = input.prompt;
   const Held& held = input.held;
   RowCount count(shape, input, policy);
   const int64_t rows_before_prompt = count.all();
   std::vector<ReadPrompt> prompts = held.prompts;
-  const int document_end = held.n_positions + prompt.before_question;
-  prompts.push_back({.begin = held.n_positions,
-                     .document_begin = document_end - prompt.document,
-                     .document_end = document_end,
-                     .end = document_end});
-  const auto feed = [&](int n_tokens, int n_read) {
-    prompts.back().end = held.n_positions + n_read;
+  prompts.push_back(input.prompt);
+  const auto feed_up_to = [&](int end) {
+    const int n_tokens = end - prompts.back().end;
+    prompts.back().end = end;
     policy.resolve(budget_context(prompts, policy, shape));
     if (n_tokens > 0) {
       count.feed(n_tokens);
     }
   };
+  prompts.back().end = input.prompt.begin;
   if (input.evict == EvictWhen::kBeforeQuestion) {
-    feed(prompt.before_question, prompt.before_question);
-    feed(prompt.total - prompt.before_question, prompt.total);
-  } else {
-    feed(prompt.total, prompt.total);
+    feed_up_to(input.prompt.document_end);
   }
+  feed_up_to(input.prompt.end);
   const int64_t rows_after_prompt = count.all();
   const int64_t n_decoded = std::max(input.n_predict - 1, 0);  // the last token is not fed
   count.decode(n_decoded);
@@ -304,7 +299,7 @@ Plan make_plan(const PlanInput& input, const cache::CacheShape& shape, policy::P
   plan.kv_prompt_bytes = static_cast<size_t>(rows_after_prompt) * shape.row_bytes();
   plan.kv_peak_bytes = static_cast<size_t>(count.peak()) * shape.row_bytes();
   plan.kv_full_bytes = shape.full_bytes(
-      static_cast<int>(saturating_add(held.n_positions + prompt.total, n_decoded)));
+      static_cast<int>(saturating_add(std::max(held.n_positions, input.prompt.end), n_decoded)));
   return plan;
 }
 

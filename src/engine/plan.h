@@ -32,13 +32,6 @@ PrefillOrder default_prefill_order(const policy::Policy& policy, EvictWhen evict
 // makes of it.
 void check_context(const model::Hyperparameters& hyper, int n_positions);
 
-// The prompt's parts, in tokens.
-struct PromptLengths {
-  int before_question = 0;  // template and document: what before-question eviction reads first
-  int document = 0;         // what a budget in percent refers to
-  int total = 0;
-};
-
 // What a sequence holds before the prompt is read.
 struct Held {
   int n_positions = 0;
@@ -49,7 +42,7 @@ struct Held {
 };
 
 struct PlanInput {
-  PromptLengths prompt = {};
+  ReadPrompt prompt = {};  // where it will lie; empty: none is read
   Held held = {};
   int n_predict = 0;  // most tokens that will be generated
   EvictWhen evict = EvictWhen::kAfterPrompt;

@@ -96,6 +96,11 @@ void Session::check_room(const PromptTokens& prompt) const {
   if (prompt.size() == 0) {
     throw Error(ErrorCode::kInvalidArgument, "the prompt is empty");
   }
+  if (policy().is_unlimited() && !prompt.pins.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "there is nothing to protect text or tokens from: policy '" + policy().spec() +
+                    "' keeps every row; give a --budget");
+  }
   if (prompt.size() <= room()) {
     return;
   }
@@ -148,11 +153,7 @@ Plan Session::plan(const PromptTokens& prompt, int n_predict, WantedLogits logit
   check_room(prompt);
   // The last token is not fed, so it needs no room.
   const int most = room() - prompt.size() + 1;
-  const PromptLengths lengths{
-      .before_question = static_cast<int>(prompt.before.size() + prompt.document.size()),
-      .document = static_cast<int>(prompt.document.size()),
-      .total = prompt.size()};
-  return make_plan({.prompt = lengths,
+  return make_plan({.prompt = prompt.at(n_positions() + (transcript_.pending ? 1 : 0)),
                     .held = held(),
                     .n_predict = n_predict < 0 ? most : std::min(n_predict, most),
                     .evict = options_.evict,
@@ -190,7 +191,7 @@ Plan Session::make_plan(PlanInput input, WantedLogits logits) {
 // With before-question eviction the prompt is fed in two parts, and only the scratch for attention sees both.
 Engine::Footprint Session::footprint(const PlanInput& input, WantedLogits logits, int max_rows) {
   Engine::Workload work{.n_held = input.held.n_positions,
-                        .n_prompt = input.prompt.total,
+                        .n_prompt = input.prompt.end - input.prompt.begin,
                         .n_decoded = std::max(input.n_predict - 1, 0),
                         .order = input.order,
                         .has_all_logits = logits == WantedLogits::kAll,
@@ -198,9 +199,9 @@ Engine::Footprint Session::footprint(const PlanInput& input, WantedLogits logits
                         .is_counted = own_policy().needs().query_moments};
   Engine::Footprint whole = engine_.footprint(work);
   if (input.evict == EvictWhen::kBeforeQuestion) {
-    work.n_prompt = input.prompt.before_question;
+    work.n_prompt = input.prompt.document_end - input.prompt.begin;
     const Engine::Footprint first = engine_.footprint(work);
-    work.n_prompt = input.prompt.total - input.prompt.before_question;
+    work.n_prompt = input.prompt.end - input.prompt.document_end;
     const Engine::Footprint second = engine_.footprint(work);
     whole.graph_bytes = std::max(first.graph_bytes, second.graph_bytes);
     whole.residual_bytes = std::max(first.residual_bytes, second.residual_bytes);
@@ -259,12 +260,7 @@ std::vector<float> Session::feed(const PromptTokens& part, const FeedOptions& op
   const std::vector<Token> tokens = part.all();
   const Feed feed{.sequence = &*sequence_, .tokens = tokens, .logits = wanted};
   // A budget in percent covers the documents; the rows of what stands around them come on top as they are read.
-  const int document_begin = n_positions() + static_cast<int>(part.before.size());
-  transcript_.prompts.push_back(
-      {.begin = n_positions(),
-       .document_begin = document_begin,
-       .document_end = document_begin + static_cast<int>(part.document.size()),
-       .end = n_positions() + part.size()});
+  transcript_.prompts.push_back(part.at(n_positions()));
   std::vector<float> logits;
   try {
     resolve_budget(transcript_.prompts);

@@ -14,7 +14,7 @@ namespace winnow::engine {
 namespace {
 
 constexpr SectionFormat kFormat{
-    .magic = {'w', 'i', 'n', 'n', 'o', 'w', 'k', 'v'}, .version = 1, .name = "cache file"};
+    .magic = {'w', 'i', 'n', 'n', 'o', 'w', 'k', 'v'}, .version = 2, .name = "cache file"};
 
 constexpr const char* kModelSection = "model";
 constexpr const char* kSessionSection = "session";
@@ -92,9 +92,15 @@ void put_transcript(const Transcript& transcript, SectionWriter& file) {
   file.put_array(std::span<const Token>(transcript.tokens));
   file.put(static_cast<int32_t>(transcript.prompts.size()));
   for (const ReadPrompt& prompt : transcript.prompts) {
-    for (const int position :
-         {prompt.begin, prompt.document_begin, prompt.document_end, prompt.end}) {
+    for (const int position : {prompt.begin, prompt.system_begin, prompt.system_end,
+                               prompt.document_begin, prompt.document_end, prompt.end}) {
       file.put(int32_t{position});
+    }
+    file.put(static_cast<int32_t>(prompt.pins.size()));
+    for (const policy::PositionSpan& pin : prompt.pins) {
+      for (const int number : {pin.begin, pin.end, pin.n_least}) {
+        file.put(int32_t{number});
+      }
     }
   }
   file.put(transcript.pending.value_or(kNoToken));
@@ -119,9 +125,15 @@ Transcript read_transcript(SectionFile& file, int n_vocab) {
   int from = 0;
   for (int i = 0; i < n_prompts; ++i) {
     ReadPrompt& prompt = transcript.prompts.emplace_back();
-    for (int* const position :
-         {&prompt.begin, &prompt.document_begin, &prompt.document_end, &prompt.end}) {
+    for (int* const position : {&prompt.begin, &prompt.system_begin, &prompt.system_end,
+                                &prompt.document_begin, &prompt.document_end, &prompt.end}) {
       *position = from = reader.get_int("a border of a prompt", from, n_tokens);
+    }
+    const int n_pins = reader.get_int("the number of spans that stay", 0, INT_MAX);
+    for (int pin = 0; pin < n_pins; ++pin) {
+      const int begin = reader.get_int("where a span begins", 0, n_tokens - 1);
+      const int end = reader.get_int("where a span ends", begin + 1, n_tokens);
+      prompt.pins.push_back({begin, end, reader.get_int("rows of a span", 1, INT_MAX)});
     }
     if (prompt.end == prompt.begin) {
       reader.fail("a prompt is empty");

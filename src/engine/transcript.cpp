@@ -20,19 +20,41 @@ int n_prompt(std::span<const ReadPrompt> prompts) {
   return n;
 }
 
+namespace {
+
+// Where a part of prompt i lies.
+policy::PositionSpan span_of(policy::PromptPart part, std::span<const ReadPrompt> prompts,
+                             size_t i) {
+  const ReadPrompt& prompt = prompts[i];
+  switch (part) {
+    case policy::PromptPart::kSystem:
+      return {prompt.system_begin, prompt.system_end};
+    case policy::PromptPart::kTemplate:
+      return {prompt.begin, prompt.document_begin};
+    case policy::PromptPart::kUser:
+      return {prompt.document_begin, prompt.end};
+    case policy::PromptPart::kQuestion:
+      return {prompt.document_end, prompt.end};
+    case policy::PromptPart::kAssistant:
+      break;
+  }
+  return {i == 0 ? prompt.begin : prompts[i - 1].end, prompt.begin};  // the answer before it
+}
+
+}  // namespace
+
 std::vector<policy::PositionSpan> protected_spans(std::span<const ReadPrompt> prompts,
                                                   const policy::Policy& policy) {
   std::vector<policy::PositionSpan> spans;
-  const auto add = [&spans](bool is_protected, int begin, int end) {
-    if (is_protected && begin < end) {
-      spans.push_back({begin, end});
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    for (const policy::ProtectedPart& part : policy.options().protect) {
+      policy::PositionSpan span = span_of(part.part, prompts, i);
+      span.n_least = part.floor.of(span.end - span.begin);
+      spans.push_back(span);
     }
-  };
-  for (const ReadPrompt& prompt : prompts) {
-    add(policy.protects_template(), prompt.begin, prompt.document_begin);
-    add(policy.protects_question(), prompt.document_end, prompt.end);
+    spans.insert(spans.end(), prompts[i].pins.begin(), prompts[i].pins.end());
   }
-  return spans;
+  return policy::disjoint(std::move(spans));
 }
 
 bool Transcript::is_turn_open() const {
@@ -55,9 +77,17 @@ void Transcript::trim(int n_positions) {
   std::erase_if(prompts, [&](const ReadPrompt& prompt) { return prompt.begin >= n_positions; });
   if (!prompts.empty()) {
     ReadPrompt& last = prompts.back();
-    last.document_begin = std::min(last.document_begin, n_positions);
-    last.document_end = std::min(last.document_end, n_positions);
-    last.end = std::min(last.end, n_positions);
+    for (int* const border : {&last.system_begin, &last.system_end, &last.document_begin,
+                              &last.document_end, &last.end}) {
+      *border = std::min(*border, n_positions);
+    }
+  }
+  for (ReadPrompt& prompt : prompts) {
+    std::erase_if(prompt.pins,
+                  [&](const policy::PositionSpan& pin) { return pin.begin >= n_positions; });
+    for (policy::PositionSpan& pin : prompt.pins) {
+      pin.end = std::min(pin.end, n_positions);
+    }
   }
 }
 

@@ -10,19 +10,21 @@
 
 namespace winnow::engine {
 
-// Where a prompt lies, in positions.
+// Where a prompt lies, in positions: its pieces follow one another in this order, and some may be empty.
 struct ReadPrompt {
-  int begin;
-  int document_begin;
-  int document_end;
-  int end;
+  int begin = 0;
+  int system_begin = 0;  // of the system message's text
+  int system_end = 0;
+  int document_begin = 0;
+  int document_end = 0;
+  int end = 0;
+  std::vector<policy::PositionSpan> pins = {};  // that the user wants kept, in any order
 };
 
 int n_document(std::span<const ReadPrompt> prompts);  // tokens that a budget in percent refers to
 int n_prompt(std::span<const ReadPrompt> prompts);    // all tokens
 
-// The positions of the prompts that a policy protects, ascending: their templates up to the document, and the questions, from
-// the document's end to the prompt's.
+// What stays of the prompts: the parts that the policy protects, and all pins. Ascending, none overlap.
 std::vector<policy::PositionSpan> protected_spans(std::span<const ReadPrompt> prompts,
                                                   const policy::Policy& policy);
 

@@ -80,4 +80,15 @@ RenderedTurn render_user_turn(const std::string& chat_template) {
   return {.before = first[0], .after = first[1], .before_next = next[2]};
 }
 
+RenderedSystem render_system(const std::string& chat_template) {
+  const std::vector<std::string> around = render_around(chat_template, {"system", "user"});
+  if (around.empty()) {
+    throw Error(ErrorCode::kUnsupported, "the chat template " + quoted(chat_template) +
+                                             " has no place for a system message that libllama "
+                                             "knows; name one with --chat-template NAME (" +
+                                             known_templates() + ")");
+  }
+  return {.before = around[0], .after = around[1]};
+}
+
 }  // namespace winnow::model

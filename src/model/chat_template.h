@@ -19,4 +19,14 @@ struct RenderedTurn {
 // round it (--chat-template NAME, --no-chat).
 RenderedTurn render_user_turn(const std::string& chat_template);
 
+// What stands before a first turn's system message, and between it and the user's text; what follows that is as without it.
+struct RenderedSystem {
+  std::string before;
+  std::string after;
+};
+
+// Templates without a place of its own for such a message put it before the user's text. Throws like render_user_turn, also
+// for a template that leaves the message out.
+RenderedSystem render_system(const std::string& chat_template);
+
 }  // namespace winnow::model

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "policy/protect.h"
 
 namespace winnow::policy {
 namespace {
@@ -150,7 +151,7 @@ std::string protection_problem(int budget_rows, int n_sink, int n_recent, int64_
 
 int resolve_budget(const Budget& budget, const BudgetContext& context) {
   WINNOW_CHECK(budget.unit != Budget::Unit::kUnlimited);
-  const int64_t n_in_spans = n_positions({.n_sink = context.n_sink, .spans = context.spans});
+  const int64_t n_in_spans = n_held({.n_sink = context.n_sink, .spans = context.spans});
   double rows = 0;
   switch (budget.unit) {
     case Budget::Unit::kUnlimited:
@@ -162,8 +163,10 @@ int resolve_budget(const Budget& budget, const BudgetContext& context) {
       rows = static_cast<double>(
           round_up(budget.amount * static_cast<double>(context.n_document) / 100) +
           context.n_extra);
-      rows = std::max(rows, static_cast<double>(
-                                smallest_budget(context.n_sink + n_in_spans, context.n_recent)));
+      // Question and template come on top, protected or not; spans of the document do not.
+      rows = std::max(
+          rows, static_cast<double>(smallest_budget(
+                    context.n_sink + std::min(n_in_spans, context.n_extra), context.n_recent)));
       break;
     case Budget::Unit::kBytes:
       rows = rows_from_bytes(budget, context);

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "policy/protect.h"
+#include "policy/spans.h"
 
 namespace winnow::policy {
 
@@ -41,8 +41,8 @@ struct BudgetContext {
       {};  // protected beside sinks and recent rows; ascending, none overlap
 };
 
-// Rows per KV head of a budget that was given. A percentage rounds up, and up to n_sink + n_recent + 1. Throws
-// invalid_argument when bytes come to no row, or n_sink + n_recent leave nothing to choose (all numbers in the
+// Rows per KV head of a budget that was given. A percentage rounds up, and up to what sinks, recent rows and the protected
+// rows among n_extra leave one row beside. Throws invalid_argument when bytes come to no row, or what is protected leaves nothing to choose (all numbers in the
 // message).
 int resolve_budget(const Budget& budget, const BudgetContext& context);
 

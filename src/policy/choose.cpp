@@ -18,29 +18,27 @@ int64_t sum(const Rows& rows) {
   return std::accumulate(rows.begin(), rows.end(), int64_t{0});
 }
 
-// Scores of the rows to choose among: the visible ones, without those that spans protect. Where that is not all of them,
+// Scores of the rows to choose among: the visible ones, without those that spans hold. Where that is not all of them,
 // also the slots they are in.
 void score_candidates(const Scorer& scorer, const Choice::Head& head, const HeadDemand& demand,
-                      std::span<const PositionSpan> spans, Scratch& scratch,
-                      Choice::Scored& scored) {
+                      const Protection& protection, Scratch& scratch, Choice::Scored& scored) {
   const cache::HeadRows& rows = head.rows();
   const auto n = static_cast<size_t>(rows.n);
   scored.scores.resize(n);
   scorer.score(head.layer, head.kv_head, scratch, scored.scores);
   scored.slots.clear();
-  scored.protected_slots.clear();
+  scored.held_slots.clear();
   if (demand.n == rows.n) {
     return;
   }
   scored.slots.resize(n);
   const std::span<const int> visible = cache::visible_slots(rows, scored.slots);
-  const size_t n_last_begins = visible.size() - static_cast<size_t>(demand.keep_anyway.n_last);
+  find_held(rows, protection, visible, scored.scores, scratch, scored.held_slots);
+  auto held = scored.held_slots.begin();
   size_t n_candidates = 0;
-  for (size_t i = 0; i < visible.size(); ++i) {
-    const int slot = visible[i];
-    const bool is_end = i < static_cast<size_t>(demand.keep_anyway.n_first) || i >= n_last_begins;
-    if (!is_end && is_in_spans(spans, rows.positions[slot])) {
-      scored.protected_slots.push_back(slot);
+  for (const int slot : visible) {
+    if (held != scored.held_slots.end() && *held == slot) {
+      ++held;
     } else {
       scored.scores[n_candidates] = scored.scores[static_cast<size_t>(slot)];
       scored.slots[n_candidates] = slot;
@@ -104,7 +102,7 @@ void reserve_scratch(int n_kv_heads, bool scores_all_first, Choice& choice) {
     } else {
       scratch.scored.scores.reserve(n_most);
       scratch.scored.slots.reserve(n_most);
-      scratch.scored.protected_slots.reserve(n_most);
+      scratch.scored.held_slots.reserve(n_most);
     }
   }
 }
@@ -204,13 +202,13 @@ bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> 
       choice.heads.push_back({layers[i], kv_head});
       choice.heads.back().layer.n_sink = options_.n_sink;
       const cache::HeadRows& rows = choice.heads.back().rows();
-      const int n_protected = n_in_spans(rows, protection);
-      const int n = rows.n_visible() - n_protected;
+      const int n_of_spans = n_held(rows, protection);
+      const int n = rows.n_visible() - n_of_spans;
       choice.demands.push_back({.n = n,
                                 .n_least = std::min(n, n_least_candidates),
                                 .keep_anyway = protect(rows, protection),
                                 .scores = {}});
-      choice.layer_rows[i] -= n_protected;
+      choice.layer_rows[i] -= n_of_spans;
       n_rows += n;
     }
     is_over |= n_rows > choice.layer_rows[i];
@@ -242,7 +240,7 @@ bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> 
   };
   const auto score = [&](size_t i, Scratch& scratch, Choice::Scored& scored) {
     const Choice::Head& head = choice.heads[i];
-    score_candidates(*scorer_, head, demands[i], protection.spans, scratch, scored);
+    score_candidates(*scorer_, head, demands[i], protection, scratch, scored);
     for (const auto& normalizer : normalizers_) {
       normalizer->normalize(scored.scores, scratch);
     }
@@ -258,7 +256,7 @@ bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> 
     choice.n_nan[i] = select_candidates(std::span(choice.scored_heads).subspan(first, n_kv_heads),
                                         static_cast<int>(i - first), n_keep[i], second_stage_.get(),
                                         scratch, choice.kept[i]);
-    merge_slots(scored.protected_slots, choice.kept[i]);
+    merge_slots(scored.held_slots, choice.kept[i]);
   };
 
   const bool scores_all_first = heads_->sharing() != Sharing::kNone ||

@@ -136,6 +136,21 @@ void OptionReader::operator()(Budget& field, std::string_view name, std::string_
                       field.to_string()});
 }
 
+void OptionReader::operator()(std::vector<ProtectedPart>& field, std::string_view name,
+                              std::string_view help) {
+  const std::string default_value = to_string(field);
+  if (const std::string* text = find(name)) {
+    try {
+      field = parse_protected_parts(*text);
+    } catch (const Error& error) {
+      refuse_value(name, *text, std::string("is refused: ") + error.what());
+    }
+  }
+  options_.push_back(
+      {{std::string(name), "parts", default_value, kProtectedPartsRange, std::string(help)},
+       to_string(field)});
+}
+
 std::vector<OptionDescription> OptionReader::descriptions() const {
   std::vector<OptionDescription> descriptions;
   descriptions.reserve(options_.size());

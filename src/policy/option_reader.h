@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "policy/budget.h"
+#include "policy/protected_parts.h"
 
 namespace winnow::policy {
 
@@ -20,7 +21,7 @@ struct GivenOption {
 // For help texts and `winnow methods --json`.
 struct OptionDescription {
   std::string name;
-  std::string type;           // "int", "float", "bool", "choice", "text" or "budget"
+  std::string type;           // "int", "float", "bool", "choice", "text", "budget" or "parts"
   std::string default_value;  // as it is spelled in a spec; empty: the option must be given
   std::string range;          // "0 to 1048576", "low|high"
   std::string help;
@@ -45,6 +46,7 @@ class OptionReader {
   void operator()(std::string& field, std::string_view name, std::string_view form,
                   std::string_view help);
   void operator()(Budget& field, std::string_view name, std::string_view help);
+  void operator()(std::vector<ProtectedPart>& field, std::string_view name, std::string_view help);
 
   struct Read {
     OptionDescription description;

@@ -251,15 +251,8 @@ void Policy::resolve(BudgetContext context) {
   context.n_recent = options_.n_recent;
   budget_rows_ = resolve_budget(options_.budget, context);
   n_recent_ = options_.n_recent < 0 ? default_n_recent(budget_rows_) : options_.n_recent;
+  extra_rows_ = options_.budget.unit == Budget::Unit::kPercent ? context.n_extra : 0;
   spans_ = std::move(context.spans);
-}
-
-bool Policy::protects_question() const {
-  return options_.protect == "question" || options_.protect == "both";
-}
-
-bool Policy::protects_template() const {
-  return options_.protect == "template" || options_.protect == "both";
 }
 
 Protection Policy::protection() const {
@@ -301,7 +294,7 @@ int64_t Policy::most_held_rows(int n_layers, int n_kv_heads) const {
 }
 
 int Policy::n_least() const {
-  return options_.n_sink + n_recent_ + static_cast<int>(n_positions(protection())) + 1;
+  return options_.n_sink + n_recent_ + static_cast<int>(n_held(protection())) + 1;
 }
 
 int Policy::n_recent() const {

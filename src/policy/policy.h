@@ -13,6 +13,7 @@
 #include "policy/budget.h"
 #include "policy/division.h"
 #include "policy/option_reader.h"
+#include "policy/protect.h"
 #include "policy/scorer.h"
 #include "policy/transform.h"
 
@@ -29,9 +30,9 @@ struct TransformPart;
 // The options every method has (docs/policies.md).
 struct PolicyOptions {
   Budget budget;
-  int n_sink = 4;                // first positions always kept
-  int n_recent = -1;             // last rows always kept; -1: a quarter of the budget
-  std::string protect = "none";  // parts of the prompts that always stay
+  int n_sink = 4;                           // first positions always kept
+  int n_recent = -1;                        // last rows always kept; -1: a quarter of the budget
+  std::vector<ProtectedPart> protect = {};  // parts of the prompts that always stay
   int slack = 0;  // rows beyond the budget that may be used before heads are cut back
 
   template <typename Visitor>
@@ -40,7 +41,7 @@ struct PolicyOptions {
     v(n_sink, "n_sink", 0, 1 << 20, "positions 0 … n_sink-1 are always kept");
     v(n_recent, "n_recent", -1, 1 << 24,
       "the last rows are always kept; -1: a quarter of the budget");
-    v(protect, "protect", {"none", "question", "template", "both"},
+    v(protect, "protect",
       "parts of the prompts that are always kept, beside sinks and the last rows");
     v(slack, "slack", 0, 1 << 20,
       "rows beyond the budget that decoding, and --evict per-chunk, may use before rows go");
@@ -82,9 +83,9 @@ struct Choice {
   Division division;                     // of the budget over the layers
 
   struct Scored {
-    std::vector<float> scores;         // [n_slots], then [n_candidates]
-    std::vector<int> slots;            // [n_candidates], where these are not all
-    std::vector<int> protected_slots;  // by spans, and no candidates
+    std::vector<float> scores;    // [n_slots], then [n_candidates]
+    std::vector<int> slots;       // [n_candidates], where these are not all
+    std::vector<int> held_slots;  // by spans, and no candidates
   };
   std::vector<Scored> scored;  // [n_layers * n_kv_heads] where heads are compared
   struct Scratch {
@@ -123,12 +124,12 @@ class Policy {
   // policy's own. May be called again when the prompt has grown. Throws what resolve_budget throws. A budget in rows,
   // or none, is resolved from the start.
   void resolve(BudgetContext context);
-  bool protects_question() const;
-  bool protects_template() const;
   bool is_resolved() const { return budget_rows_ > 0; }
   // The following need a resolved policy.
   int budget_rows() const;  // per KV head, on average; INT_MAX when unlimited
-  int n_recent() const;     // as resolved
+  int64_t extra_rows() const { return extra_rows_; }  // of these, on top of a percentage
+  int n_recent() const;                               // as resolved
+  Protection protection() const;
   // The most rows that one head may keep: what an allocator gives it of the budgets of others included.
   int64_t most_rows(int n_layers, int n_kv_heads) const;
   // The most that one may hold before heads are cut again: slack included.
@@ -154,7 +155,6 @@ class Policy {
   PolicyOptions options_;
   void make_transforms(std::span<const TransformPart* const> parts, OptionReader& reader);
   void make_allocators(std::span<const AllocatorPart* const> parts, OptionReader& reader);
-  Protection protection() const;
   int n_least() const;  // rows that every head keeps, where it has them
 
   std::shared_ptr<const Scorer> scorer_;  // copies share the parts: using them changes nothing
@@ -164,6 +164,7 @@ class Policy {
   std::shared_ptr<const HeadAllocator> heads_;
   int budget_rows_ = 0;  // 0: not resolved
   int n_recent_ = 0;
+  int64_t extra_rows_ = 0;
   std::vector<PositionSpan> spans_;  // protected, as resolved
 };
 

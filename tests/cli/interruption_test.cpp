@@ -123,8 +123,8 @@ class AddressSpace : public testing::Test {
 
 TEST_F(AddressSpace, OfATinyModel) {
   const Args args = tiny_run({"-f", document(200), "--budget", "64", "-n", "4", "--ignore-eos"});
-  // Below 14 MiB the libraries themselves do not load, or end the process before main.
-  for (size_t limit = 20 * kMiB; limit <= 64 * kMiB; limit += 3 * kMiB) {
+  // Below 21 MiB the libraries themselves do not load, or end the process before main.
+  for (size_t limit = 21 * kMiB; limit <= 64 * kMiB; limit += 3 * kMiB) {
     expect_orderly(args, limit);
   }
   expect_both_ends(args, 24 * kMiB, 256 * kMiB);

@@ -64,6 +64,8 @@ TEST(Report, HasTheDocumentedKeysAndTypes) {
                                                     "n_generated",
                                                     "policy",
                                                     "budget_rows",
+                                                    "budget_extra_rows",
+                                                    "protected",
                                                     "evict",
                                                     "prefill",
                                                     "seed",

@@ -161,8 +161,8 @@ TEST(Window, ABudgetInBytesIsOneOfTheOtherLayers) {
   const auto policy = policy::Policy::parse("knorm:budget=1MiB");
   const auto shape =
       engine::cache_shape(model.hyper(), cache::RowType::kF16, cache::RowType::kF16, policy, 0);
-  const auto context =
-      engine::budget_context(std::vector<engine::ReadPrompt>{{0, 0, 9, 9}}, policy, shape);
+  const auto context = engine::budget_context(
+      std::vector<engine::ReadPrompt>{{.document_end = 9, .end = 9}}, policy, shape);
   EXPECT_EQ(context.n_heads, model.hyper().n_kv_heads);
 }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -75,6 +77,73 @@ TEST(Spans, StayAndTheSumIsExact) {
       ASSERT_EQ(n_kept, 50 * choice.kept.size()) << spec;
     }
   }
+}
+
+// A floor holds under every policy, whatever the scores, and the sum is exact.
+TEST(Spans, WithAFloorKeepAtLeastThat) {
+  Draw draw(2);
+  for (int trial = 0; trial < 30; ++trial) {
+    const int n = draw(80, 150);
+    std::vector<std::unique_ptr<TinyLayer>> layers;
+    std::vector<LayerView> views;
+    for (int layer = 0; layer < 2; ++layer) {
+      std::vector<TinyHead> heads;
+      for (int head = 0; head < 2; ++head) {
+        heads.push_back(TinyHead::random(n, static_cast<unsigned>(draw(0, 1 << 20))));
+        if (trial % 3 == 0) {
+          heads.back().norms[static_cast<size_t>(draw(0, n - 1))] =
+              trial % 2 == 0 ? std::numeric_limits<float>::quiet_NaN()
+                             : std::numeric_limits<float>::infinity();
+        }
+      }
+      layers.push_back(std::make_unique<TinyLayer>(std::move(heads), layer));
+      views.push_back(layers.back()->view());
+    }
+    std::vector<PositionSpan> spans = draw_spans(draw, n);
+    for (PositionSpan& span : spans) {
+      span.n_least = draw(1, span.end - span.begin + 1);
+    }
+    for (const std::string& spec : test::all_policies(50)) {
+      Policy policy = Policy::parse(spec + ",n_sink=2,n_recent=3");
+      BudgetContext context;
+      context.spans = spans;
+      policy.resolve(context);
+      kernels::ParallelFor parallel(2);
+      Choice choice;
+      ASSERT_TRUE(policy.choose(views, parallel, choice)) << spec;
+      size_t n_kept = 0;
+      for (const std::vector<int>& kept : choice.kept) {
+        ASSERT_TRUE(std::is_sorted(kept.begin(), kept.end())) << spec;
+        for (const PositionSpan& span : spans) {
+          const auto n_in_span = std::ranges::count_if(
+              kept, [&](int slot) { return slot >= span.begin && slot < span.end; });
+          ASSERT_GE(n_in_span, std::min(span.n_least, span.end - span.begin)) << spec;
+        }
+        n_kept += kept.size();
+      }
+      ASSERT_EQ(n_kept, 50 * choice.kept.size()) << spec;
+    }
+  }
+}
+
+// Of a span with a floor the best stay; sinks and recent rows in it count.
+TEST(Spans, WithAFloorKeepTheirBest) {
+  std::vector<float> norms;
+  for (int i = 0; i < 40; ++i) {
+    norms.push_back(static_cast<float>(i < 20 ? 100 + i : i));
+  }
+  const TinyLayer layer({TinyHead::with_norms(norms)});
+  const auto kept_with = [&](std::vector<PositionSpan> spans) {
+    Policy policy = Policy::parse("knorm:budget=10,n_sink=1,n_recent=1");
+    BudgetContext context;
+    context.spans = std::move(spans);
+    policy.resolve(context);
+    return layer.kept_by(policy);
+  };
+  EXPECT_EQ(kept_with({}), (KeptSlots{{0, 20, 21, 22, 23, 24, 25, 26, 27, 39}}));
+  EXPECT_EQ(kept_with({{5, 15, 3}}), (KeptSlots{{0, 5, 6, 7, 20, 21, 22, 23, 24, 39}}));
+  EXPECT_EQ(kept_with({{0, 15, 3}}), (KeptSlots{{0, 1, 2, 20, 21, 22, 23, 24, 25, 39}}));
+  EXPECT_EQ(kept_with({{30, 40, 1}}), (KeptSlots{{0, 20, 21, 22, 23, 24, 25, 26, 27, 39}}));
 }
 
 // Protected rows have no part in the choice among the others: with and without them, the same others stay.
