@@ -51,7 +51,7 @@ ordered_json draw_record(PythonRandom& random, std::set<std::string>& names) {
 }
 
 std::string prose_of(const ordered_json& record) {
-  return "The item " + record["name"].get<std::string>() + " bears the label " +
+  return "The item \"" + record["name"].get<std::string>() + "\" has the label " +
          record["label"].get<std::string>() + ", weighs " +
          std::to_string(record["weight"].get<int>()) + " grams, has a " +
          record["finish"].get<std::string>() + " finish and is " +

@@ -151,6 +151,9 @@ class Rules final : public Task {
     }
     Sample base = new_sample(request);
     base.questions = random.sample(kTopics, options_.questions);
+    for (std::string& question : base.questions) {
+      question += " Keep to the instructions from the beginning.";
+    }
     base.answers.assign(base.questions.size(), {following_answer(rules)});
     base.n_answer_tokens = 96;
     base.labels["rules"] = spelled(rules);

@@ -16,7 +16,7 @@ TEST(JsonOut, TheRecordStandsInTheDocumentAtItsDepth) {
     const std::string& gold = sample.answers[0][0];
     const size_t name_at = gold.find(":\"") + 2;
     const std::string name = gold.substr(name_at, gold.find('"', name_at) - name_at);
-    EXPECT_NEAR(depth_in(sample, "The item " + name + " bears"), index / 9.0, 0.03) << gold;
+    EXPECT_NEAR(depth_in(sample, "The item \"" + name + "\" has"), index / 9.0, 0.03) << gold;
     EXPECT_NE(sample.questions[0].find(name), std::string::npos);
   }
 }
