@@ -29,15 +29,6 @@ void check_least(const SampleRequest& request, int n_least) {
   }
 }
 
-// The first n words of a sentence.
-std::string cut_after(const std::string& sentence, int n) {
-  size_t end = 0;
-  for (int i = 0; i < n && end != std::string::npos; ++i) {
-    end = sentence.find(' ', end + 1);
-  }
-  return sentence.substr(0, end);
-}
-
 }  // namespace
 
 PythonRandom sample_random(const SampleRequest& request) {
@@ -75,6 +66,19 @@ int largest_fitting(const SampleRequest& request, int smallest,
     step *= 2;
   }
   return largest;
+}
+
+size_t whole_end(std::string_view text, size_t end) {
+  constexpr size_t kLongWord = 32;  // bytes; such as UUIDs, which are cut
+  if (end >= text.size()) {
+    return text.size();
+  }
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) {
+    --end;
+  }
+  const size_t space = text.find_last_of(" \n", end);
+  const size_t word = space == std::string_view::npos ? 0 : space;
+  return end - word < kLongWord ? word : end;
 }
 
 bool is_reached(const SampleRequest& request, const Sample& sample) {
@@ -125,14 +129,14 @@ Sample fit_filler(const SampleRequest& request, const Filler& filler,
   if (n_kept < sentences.size()) {  // part of the next sentence
     const std::string next = sentences[n_kept];
     sentences.resize(n_kept + 1);
-    const auto is_cut_fitting = [&](int n_words) {
-      sentences[n_kept] = cut_after(next, n_words);
+    const auto is_cut_fitting = [&](int n_bytes) {
+      sentences[n_kept] = next.substr(0, whole_end(next, static_cast<size_t>(n_bytes)));
       return is_fitting(n_fits + 1);
     };
-    const auto n_words = static_cast<int>(std::ranges::count(next, ' ')) + 1;
-    const int n_cut = bisect(0, n_words, is_cut_fitting);
-    sentences[n_kept] = cut_after(next, n_cut);
-    sentences.resize(n_kept + (n_cut > 0 ? 1 : 0));
+    const auto n_cut =
+        static_cast<size_t>(bisect(0, static_cast<int>(next.size()), is_cut_fitting));
+    sentences[n_kept] = next.substr(0, whole_end(next, n_cut));
+    sentences.resize(n_kept + (sentences[n_kept].empty() ? 0 : 1));
   }
   Sample sample = build(sentences);
   check_reached(request, sample, "the haystack");

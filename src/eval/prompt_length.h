@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "eval/random.h"
 #include "eval/task.h"
@@ -27,6 +28,9 @@ int largest_fitting(const SampleRequest& request, int smallest,
 
 // Whether the prompt is at most 5 % shorter than wanted.
 bool is_reached(const SampleRequest& request, const Sample& sample);
+
+// Where to cut a text at or before byte `end`: at the end of a word where one is near, and inside no character.
+size_t whole_end(std::string_view text, size_t end);
 
 // Throws invalid_argument where the prompt is more than 5 % shorter than wanted, as `what` ("the haystack") has no more
 // text.

@@ -55,19 +55,6 @@ std::string read_checked(const std::string& path) {
   return text;
 }
 
-// The largest end <= `end` that no character is cut at, at the end of a word where one is near.
-size_t whole_end(std::string_view text, size_t end) {
-  end = std::min(end, text.size());
-  while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) {
-    --end;
-  }
-  if (end == text.size()) {
-    return end;
-  }
-  const size_t space = text.find_last_of(" \n", end);
-  return space != std::string_view::npos && end - space < 32 ? space : end;
-}
-
 class Doc final : public Task {
  public:
   explicit Doc(const DocOptions& options)
