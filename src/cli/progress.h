@@ -1,4 +1,4 @@
-// A progress bar on standard error, when that is a terminal.
+// A progress bar on standard error, when that is a terminal: with the time that is left, once that can be told.
 #pragma once
 
 #include <chrono>
@@ -20,6 +20,7 @@ class ProgressBar {
   std::string label_;
   bool is_shown_;
   bool is_drawn_ = false;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point last_draw_{};
 };
 

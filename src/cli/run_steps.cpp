@@ -1,8 +1,6 @@
 #include "cli/run_steps.h"
 
-#include <atomic>
 #include <cmath>
-#include <csignal>
 #include <filesystem>
 #include <vector>
 
@@ -13,6 +11,7 @@
 #include "base/npy.h"
 #include "base/text.h"
 #include "base/threads.h"
+#include "cli/interrupt.h"
 #include "cli/lost_file.h"
 #include "cli/output.h"
 #include "cli/progress.h"
@@ -23,14 +22,6 @@ namespace {
 
 // The --weights that choose by themselves.
 constexpr const char* kAutoWeights = "auto";
-
-std::atomic<bool> is_interrupted{false};
-
-// The first Ctrl-C asks for an orderly stop; a second one ends the program as usual.
-void on_interrupt(int /*signal*/) {
-  is_interrupted = true;
-  std::signal(SIGINT, SIG_DFL);
-}
 
 bool is_same_file(const std::string& a, const std::string& b) {
   std::error_code ignored;
@@ -137,7 +128,6 @@ model::Model load_model(const RunFlags& flags, const engine::RunOptions& options
 }
 
 engine::RunResult carry_out(engine::Run& run, const RunFlags& flags) {
-  std::signal(SIGINT, on_interrupt);
   ProgressBar bar("reading the prompt", !flags.is_quiet);
   const engine::RunCallbacks callbacks{
       .progress = [&bar](double fraction) { bar.update(fraction); },
@@ -148,7 +138,7 @@ engine::RunResult carry_out(engine::Run& run, const RunFlags& flags) {
               write_output(text);
             }
           },
-      .cancel = &is_interrupted};
+      .cancel = watch_interrupt()};
   engine::RunResult result = run.run(callbacks);
   bar.clear();
   return result;

@@ -194,6 +194,12 @@ Policy Policy::parse(std::string_view text, std::string_view default_budget) {
   return policy;
 }
 
+Policy Policy::full(const Needs& watched) {
+  Policy policy = parse("full");
+  policy.watched_ = watched;
+  return policy;
+}
+
 void Policy::make_transforms(std::span<const TransformPart* const> parts, OptionReader& reader) {
   for (const TransformPart* const part : parts) {
     if (part->make_normalizer != nullptr) {
@@ -228,7 +234,7 @@ void Policy::make_allocators(std::span<const AllocatorPart* const> parts, Option
 
 Needs Policy::needs() const {
   if (is_unlimited()) {
-    return {};
+    return watched_;
   }
   Needs needs = scorer_->needs();
   if (second_stage_ != nullptr) {

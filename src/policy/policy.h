@@ -105,6 +105,8 @@ class Policy {
   // Throws invalid_argument, naming every problem at once, with the nearest name for an unknown one. `default_budget`
   // (may be empty) is used when the spec has none. `full` takes no options and no budget; all others need a budget.
   static Policy parse(std::string_view spec, std::string_view default_budget = {});
+  // `full`, with what others will need kept for them: forks of such a sequence can be cut to any policy of these needs.
+  static Policy full(const Needs& watched);
 
   // The canonical spec: the method, its transforms and allocators, the budget and every option that is not at its default, presets spelled out.
   // Parses to the same policy.
@@ -162,6 +164,7 @@ class Policy {
   std::shared_ptr<const SecondStage> second_stage_;  // null: scores are compared as they are
   std::shared_ptr<const LayerAllocator> layers_;     // null: every layer has the same budget
   std::shared_ptr<const HeadAllocator> heads_;
+  Needs watched_;        // of full()
   int budget_rows_ = 0;  // 0: not resolved
   int n_recent_ = 0;
   int64_t extra_rows_ = 0;

@@ -1,6 +1,7 @@
 // The first of a policy's five answers: how much is each row worth?
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -28,6 +29,17 @@ struct Needs {
   bool query_moments = false;  // LayerView::moments: of all queries so far
   int n_queries = 0;  // LayerView::queries holds the last so many, or as many as there were
   bool output_weights = false;  // LayerView::output_weights, read with the values
+
+  // What either asks for. Generated tokens decay the mass as these needs say, not as the others do.
+  void add(const Needs& other) {
+    keys |= other.keys;
+    values |= other.values;
+    key_norms |= other.key_norms;
+    column_mass |= other.column_mass;
+    query_moments |= other.query_moments;
+    n_queries = std::max(n_queries, other.n_queries);
+    output_weights |= other.output_weights;
+  }
 };
 
 // One layer's rows, as attention sees them.

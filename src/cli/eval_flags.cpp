@@ -1,0 +1,129 @@
+#include "cli/eval_flags.h"
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/threads.h"
+#include "cli/rope_flags.h"
+
+namespace winnow::cli {
+namespace {
+
+std::vector<std::string> items(const std::vector<std::string>& texts, const char* flag) {
+  std::vector<std::string> list;
+  for (const std::string& text : texts) {
+    for (size_t begin = 0; begin <= text.size();) {
+      const size_t end = std::min(text.find(';', begin), text.size());
+      const std::string item(trim(std::string_view(text).substr(begin, end - begin)));
+      if (item.empty()) {
+        throw Error(ErrorCode::kInvalidArgument,
+                    std::string(flag) + " '" + text + "' has an empty item");
+      }
+      list.push_back(item);
+      begin = end + 1;
+    }
+  }
+  return list;
+}
+
+int length_of(const std::string& text) {
+  int length = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), length);
+  if (error != std::errc() || end != text.data() + text.size() || length < 1) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--lengths '" + text + "' is not a number of tokens of at least 1");
+  }
+  return length;
+}
+
+}  // namespace
+
+void add_eval_flags(CLI::App& app, EvalFlags& flags) {
+  eval::EvaluationOptions& evaluation = flags.evaluation;
+  app.add_option("tasks", flags.tasks,
+                 "what is asked, e.g. ppl or niah:keys=4 (winnow eval tasks lists them)");
+  app.add_option("-m,--model", flags.model, "the model, a GGUF file");
+  app.add_option("--policy,--method", flags.policies,
+                 "eviction policies; the full cache is always measured too");
+  app.add_option("--budgets,--budget", flags.budgets,
+                 "budgets for policies that have none of their own: '10%;512'");
+  app.add_option("--lengths,--context", flags.lengths,
+                 "lengths of prompts in tokens, or of ppl's context: '1024;2048' (default: 1024)");
+  app.add_option("-n,--n", evaluation.n, "samples of each task and length")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("-s,--seed", evaluation.seed, "seed of the samples")->capture_default_str();
+  app.add_option(
+      "--question", flags.questions,
+      "agnostic: the document is cut before the question is read; aware: after it; both; "
+      "per-chunk: while the prompt is read (default: agnostic)");
+  app.add_option("-f,--file", flags.files, "texts for tasks on real text");
+  app.add_option("--target", evaluation.n_targets,
+                 "ppl: tokens scored after a context that is cut once; 0: token by token, cut as "
+                 "in generation")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  app.add_flag("--allow-looped", evaluation.allow_looped,
+               "measure on text that repeats itself; the results say so");
+  app.add_option("--shard", flags.shard, "i/k: every k-th sample from the i-th on")
+      ->capture_default_str();
+  app.add_option("--baseline", flags.baseline,
+                 "a policy that the others are compared with too, as it is in the results");
+  app.add_option("-o,--output", flags.output, "the folder of the results");
+  app.add_option("--dump-prompts", flags.dump_prompts, "write the prompts as JSON lines, and stop");
+  app.add_flag("--json", flags.is_json, "print summary.json instead of the tables");
+  app.add_flag("-q,--quiet", flags.is_quiet, "no tables and no progress bar");
+  app.add_option("-b,--batch-size", evaluation.model.engine.n_batch,
+                 "most prompt tokens computed at once")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("-t,--threads", flags.n_threads, "threads; -1: one per logical processor")
+      ->check(CLI::Range(-1, kMaxThreads))
+      ->capture_default_str();
+  app.add_option("--weights", flags.weights, "as for run, but for auto: file, prompt-bf16, ...")
+      ->capture_default_str();
+  app.add_option("--cache-type-k", flags.key_type, "type of cached keys: f32, f16, bf16")
+      ->capture_default_str();
+  app.add_option("--cache-type-v", flags.value_type, "type of cached values: f32, f16, bf16")
+      ->capture_default_str();
+  app.add_option("--chat-template", flags.chat_template,
+                 "a template's name (chatml, llama3, …) or text");
+  app.add_flag("--no-chat", flags.no_chat, "no chat template");
+  app.add_flag("--allow-beyond-context", evaluation.model.allow_beyond_context,
+               "permit more positions than the model was trained for");
+  add_rope_flags(app, flags.rope);
+}
+
+eval::EvaluationOptions evaluation_options(const EvalFlags& flags) {
+  eval::EvaluationOptions options = flags.evaluation;
+  options.tasks = items(flags.tasks, "task");
+  options.policies =
+      eval::make_policies(items(flags.policies, "--policy"), items(flags.budgets, "--budgets"));
+  if (!flags.lengths.empty()) {
+    options.lengths.clear();
+    for (const std::string& item : items(flags.lengths, "--lengths")) {
+      options.lengths.push_back(length_of(item));
+    }
+  }
+  if (!flags.questions.empty()) {
+    options.questions.clear();
+    for (const std::string& item : items(flags.questions, "--question")) {
+      for (const eval::QuestionMode mode : eval::parse_question_modes(item)) {
+        if (std::ranges::count(options.questions, mode) == 0) {
+          options.questions.push_back(mode);
+        }
+      }
+    }
+  }
+  options.texts = flags.files;
+  options.shard = eval::parse_shard(flags.shard);
+  options.model.engine.n_threads = resolve_threads(flags.n_threads);
+  options.model.key_type = cache::parse_row_type(flags.key_type);
+  options.model.value_type = cache::parse_row_type(flags.value_type);
+  options.model.chat = {.has_template = !flags.no_chat, .chat_template = flags.chat_template};
+  return options;
+}
+
+}  // namespace winnow::cli

@@ -1,0 +1,129 @@
+#include "cli/eval_report.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/memory.h"
+#include "base/text.h"
+
+namespace winnow::cli {
+namespace {
+
+using eval::Group;
+using Row = std::vector<std::string>;
+
+// Columns as wide as their widest cell; the first to the left, the others to the right.
+std::string table_text(const std::vector<Row>& rows) {
+  std::vector<size_t> widths(rows.front().size());
+  const auto width_of = [](const std::string& cell) {  // code points, not bytes
+    return static_cast<size_t>(std::ranges::count_if(
+        cell, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+  };
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      widths[i] = std::max(widths[i], width_of(row[i]));
+    }
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string padding(widths[i] - width_of(row[i]), ' ');
+      const bool is_last = i + 1 == row.size();
+      text += (i == 0 ? "" : "  ") + (i == 0 || is_last ? row[i] : padding + row[i]);
+      text += i == 0 ? padding : "";
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+std::string mean_text(const Group& group, const char* metric, int n_decimals) {
+  const auto found = group.metrics.find(metric);
+  if (found == group.metrics.end()) {
+    return "-";
+  }
+  const eval::Mean& mean = found->second;
+  const std::string value = rounded_text(mean.value, n_decimals);
+  return group.n < 2 ? value
+                     : value + " [" + rounded_text(mean.interval.low, n_decimals) + ", " +
+                           rounded_text(mean.interval.high, n_decimals) + "]";
+}
+
+std::string value_text(const Group& group, const char* metric) {
+  const auto found = group.metrics.find(metric);
+  return found == group.metrics.end() ? "-" : rounded_text(found->second.value, 3);
+}
+
+std::string difference_text(const Group& group) {
+  if (!group.to_full) {
+    return "";
+  }
+  return rounded_text(group.to_full->comparison.difference, 3) + " (p " +
+         rounded_text(group.to_full->p_holm, 3) + ": " + group.to_full->verdict + ")";
+}
+
+Row header(bool is_likelihood) {
+  Row row{"policy", "question", "n", "kept", "KV bytes"};
+  if (is_likelihood) {
+    row.insert(row.end(), {"ppl", "KL", "top-1", "top-5", "nll - full's"});
+  } else {
+    row.insert(row.end(), {"score", "gold nll", "score - full's"});
+  }
+  return row;
+}
+
+Row row_of(const Group& group, bool is_likelihood) {
+  Row row{group.policy, group.question == "none" ? "" : group.question, std::to_string(group.n),
+          rounded_text(100 * group.kept_fraction, 1) + " %",
+          format_bytes(static_cast<size_t>(group.kv_bytes))};
+  if (is_likelihood) {
+    row.insert(row.end(), {mean_text(group, "ppl", 3), mean_text(group, "kl", 4),
+                           value_text(group, "top1"), value_text(group, "top5")});
+  } else {
+    row.insert(row.end(), {mean_text(group, "score", 3), mean_text(group, "gold_nll", 3)});
+  }
+  row.push_back(difference_text(group));
+  return row;
+}
+
+}  // namespace
+
+std::string summary_text(const eval::Summary& summary) {
+  std::string text;
+  for (size_t begin = 0; begin < summary.groups.size();) {
+    const Group& first = summary.groups[begin];
+    size_t end = begin;
+    bool is_likelihood = false;
+    while (end < summary.groups.size() && summary.groups[end].task == first.task &&
+           summary.groups[end].n_tokens == first.n_tokens) {
+      is_likelihood |= summary.groups[end].metrics.contains("nll");
+      ++end;
+    }
+    std::vector<Row> rows{header(is_likelihood)};
+    std::vector<std::string> remarks;
+    for (size_t i = begin; i < end; ++i) {
+      const Group& group = summary.groups[i];
+      if (group.n > 0) {
+        rows.push_back(row_of(group, is_likelihood));
+      }
+      for (const std::string& note : group.notes) {
+        remarks.push_back(group.policy + " (" + group.question + "): " + note);
+      }
+      for (const std::string& reason : group.refused) {
+        remarks.push_back(group.policy + " (" + group.question + "): refused: " + reason);
+      }
+    }
+    text += (begin == 0 ? "" : "\n") + first.task + ", " + std::to_string(first.n_tokens) +
+            " tokens\n" + table_text(rows);
+    for (const std::string& remark : remarks) {
+      text += "! " + remark + "\n";
+    }
+    begin = end;
+  }
+  for (const std::string& problem : summary.problems) {
+    text += "! samples.jsonl: " + problem + "\n";
+  }
+  return text;
+}
+
+}  // namespace winnow::cli

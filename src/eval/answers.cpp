@@ -1,0 +1,255 @@
+#include "eval/answers.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/stopwatch.h"
+#include "eval/kept.h"
+#include "eval/likelihood.h"
+
+namespace winnow::eval {
+namespace {
+
+using engine::PromptTokens;
+using engine::Session;
+using model::Token;
+
+void check_cancel(const std::atomic<bool>* cancel) {
+  if (cancel != nullptr && cancel->load()) {
+    throw Error(ErrorCode::kCancelled, "the evaluation was cancelled");
+  }
+}
+
+// What the template has beside document and question.
+int n_template_tokens(const model::Model& model, const engine::ChatFormat& chat) {
+  const PromptTokens tokens =
+      engine::tokenize_prompt(model, {.document = "x",
+                                      .question = "x",
+                                      .has_chat_template = chat.has_template,
+                                      .chat_template = chat.chat_template});
+  return static_cast<int>(tokens.before.size() + tokens.after.size()) + 1;  // and a blank line
+}
+
+std::string prompt_hash(const Prompt& prompt) {
+  std::vector<Token> tokens = prompt.document.all();
+  for (const PromptTokens& question : prompt.questions) {
+    const std::vector<Token> more = question.all();
+    tokens.insert(tokens.end(), more.begin(), more.end());
+  }
+  return content_hash(std::as_bytes(std::span(tokens)));
+}
+
+// The mean negative log-likelihood of a perfect answer's tokens, in nats.
+double gold_nll(const Session& session, const std::vector<Token>& gold) {
+  double sum = negative_log_likelihood(session.transcript().logits, gold.front());
+  if (gold.size() > 1) {
+    const auto n_vocab = static_cast<size_t>(session.transcript().logits.size());
+    const std::unique_ptr<Session> copy = session.fork();
+    const std::vector<float> logits =
+        copy->read({.document = std::vector<Token>(gold.begin(), gold.end() - 1)},
+                   {.logits = engine::WantedLogits::kAll});
+    for (size_t i = 1; i < gold.size(); ++i) {
+      sum +=
+          negative_log_likelihood(std::span(logits).subspan((i - 1) * n_vocab, n_vocab), gold[i]);
+    }
+  }
+  return sum / static_cast<double>(gold.size());
+}
+
+}  // namespace
+
+int Prompt::n_tokens(int question) const {
+  return document.size() + questions[static_cast<size_t>(question)].size();
+}
+
+int Prompt::n_longest() const {
+  int most = 0;
+  for (size_t i = 0; i < questions.size(); ++i) {
+    const int n_answer = std::max(sample.n_answer_tokens, static_cast<int>(golds[i].size()));
+    most = std::max(most, questions[i].size() + n_answer);
+  }
+  return document.size() + most;
+}
+
+Prompt make_prompt(const Task& task, const SampleId& id, const model::Model& model,
+                   const engine::ChatFormat& chat) {
+  const model::Vocabulary& vocabulary = model.vocabulary();
+  const auto tokenize = [&](std::string_view text) {
+    return vocabulary.tokenize(text, model::SpecialText::kPlain, model::TextStart::kContinues);
+  };
+  Prompt prompt;
+  prompt.sample = task.make({.index = id.index,
+                             .n_tokens = id.n_tokens,
+                             .seed = id.seed,
+                             .n_template_tokens = n_template_tokens(model, chat),
+                             .count_tokens = [&](std::string_view text) {
+                               return static_cast<int>(tokenize(text).size());
+                             }});
+  const auto text = [&](const std::string& question) {
+    return engine::PromptText{.document = prompt.sample.document,
+                              .question = question,
+                              .has_chat_template = chat.has_template,
+                              .chat_template = chat.chat_template};
+  };
+  prompt.document = engine::tokenize_document(model, text(""));
+  // Without a template nothing else says that the answer comes next.
+  const bool is_continued =
+      !chat.has_template || (chat.chat_template.empty() && vocabulary.chat_template().empty());
+  if (is_continued) {
+    for (std::string& question : prompt.sample.questions) {
+      question += "\n" + prompt.sample.answer_cue;
+    }
+  }
+  for (size_t i = 0; i < prompt.sample.questions.size(); ++i) {
+    prompt.questions.push_back(engine::tokenize_question(model, text(prompt.sample.questions[i])));
+    prompt.golds.push_back(tokenize(gold_text(prompt.sample, static_cast<int>(i))));
+  }
+  return prompt;
+}
+
+// What the arms of a sample have in common.
+struct Answers::Shared {
+  std::unique_ptr<Session> read;                // the document; null where no arm needs it
+  std::vector<std::unique_ptr<Session>> asked;  // and each question; likewise
+  double ms = 0;
+};
+
+engine::SessionOptions Answers::session_options(const Prompt& prompt, QuestionMode mode) const {
+  engine::SessionOptions options;
+  options.key_type = settings_.key_type;
+  options.value_type = settings_.value_type;
+  options.n_ctx = prompt.n_longest();
+  options.allow_beyond_context = settings_.allow_beyond_context;
+  options.evict = mode == QuestionMode::kPerChunk ? engine::EvictWhen::kPerChunk
+                                                  : engine::EvictWhen::kAfterPrompt;
+  options.engine = settings_.engine;
+  options.chat = settings_.chat;
+  return options;
+}
+
+Answers::Shared Answers::read_shared(const Prompt& prompt, std::span<const Arm> arms,
+                                     const std::atomic<bool>* cancel) const {
+  const auto is_any = [&](QuestionMode mode) {
+    return std::ranges::any_of(arms, [&](const Arm& arm) { return arm.question == mode; });
+  };
+  Shared shared;
+  const bool is_asked = is_any(QuestionMode::kAware) || is_any(QuestionMode::kNone);
+  if (!is_asked && !is_any(QuestionMode::kAgnostic)) {
+    return shared;
+  }
+  const Stopwatch stopwatch;
+  shared.read = std::make_unique<Session>(model_, policy::Policy::full(needs_of(arms)),
+                                          session_options(prompt, QuestionMode::kNone));
+  shared.read->read(prompt.document, {.logits = engine::WantedLogits::kNone, .cancel = cancel});
+  for (size_t i = 0; is_asked && i < prompt.questions.size(); ++i) {
+    shared.asked.push_back(shared.read->fork());
+    shared.asked.back()->read(prompt.questions[i], {.cancel = cancel});
+  }
+  shared.ms = stopwatch.ms();
+  return shared;
+}
+
+// A session that has read the prompt, and is cut as the arm says.
+std::unique_ptr<Session> Answers::ask(const Prompt& prompt, int question, const Arm& arm,
+                                      const Shared& shared, const std::atomic<bool>* cancel,
+                                      Record& record) const {
+  const auto i = static_cast<size_t>(question);
+  const Stopwatch stopwatch;
+  std::unique_ptr<Session> session;
+  switch (arm.question) {
+    case QuestionMode::kNone:
+      session = shared.asked[i]->fork();
+      break;
+    case QuestionMode::kAware:
+      session = shared.asked[i]->fork(arm.policy);
+      break;
+    case QuestionMode::kAgnostic:
+      session = shared.read->fork(arm.policy);
+      break;
+    case QuestionMode::kPerChunk: {
+      session = std::make_unique<Session>(model_, arm.policy,
+                                          session_options(prompt, QuestionMode::kPerChunk));
+      PromptTokens whole = prompt.document;
+      whole.question = prompt.questions[i].question;
+      whole.after = prompt.questions[i].after;
+      session->read(whole, {.cancel = cancel});
+      break;
+    }
+  }
+  record.compress_ms += stopwatch.ms();
+  if (arm.question == QuestionMode::kAgnostic) {
+    session->read(prompt.questions[i], {.cancel = cancel});
+  }
+  return session;
+}
+
+void Answers::answer(const Prompt& prompt, const Arm& arm, const Shared& shared,
+                     const std::atomic<bool>* cancel, Record& record) const {
+  const auto n_questions = static_cast<int>(prompt.questions.size());
+  for (int question = 0; question < n_questions; ++question) {
+    check_cancel(cancel);
+    const std::unique_ptr<Session> session = ask(prompt, question, arm, shared, cancel, record);
+    if (question == 0) {
+      record_kept(*session->sequence(), record);
+    }
+    const Stopwatch stopwatch;
+    const double nll = gold_nll(*session, prompt.golds[static_cast<size_t>(question)]);
+    const engine::Generation generation = session->generate(
+        {.n_predict = prompt.sample.n_answer_tokens, .sampling = {.temperature = 0}},
+        {.cancel = cancel});
+    record.answer_ms += stopwatch.ms();
+    check_cancel(cancel);
+    const Score score = task_.score(prompt.sample, question, generation.text);
+    record.answers.push_back(generation.text);
+    record.n_generated += generation.n_generated;
+    record.metrics["score"] += score.primary / n_questions;
+    record.metrics["gold_nll"] += nll / n_questions;
+    for (const auto& [name, value] : score.secondary) {
+      record.metrics[name] += value / n_questions;
+    }
+    record_end(*session->sequence(), static_cast<int>(session->transcript().tokens.size()), 0,
+               record);
+  }
+}
+
+void Answers::measure(const SampleId& sample, std::span<const Arm> arms,
+                      const std::function<void(Record)>& done, const std::atomic<bool>* cancel) {
+  const auto refuse = [&](std::span<const Arm> refused, const Error& error) {
+    if (error.code() != ErrorCode::kInvalidArgument) {
+      throw;
+    }
+    for (const Arm& arm : refused) {
+      Record record = record_for(sample, arm);
+      record.refused = error.what();
+      done(std::move(record));
+    }
+  };
+  Prompt prompt;
+  Shared shared;
+  try {
+    prompt = make_prompt(task_, sample, model_, settings_.chat);
+    shared = read_shared(prompt, arms, cancel);
+  } catch (const Error& error) {
+    refuse(arms, error);
+    return;
+  }
+  for (const Arm& arm : arms) {
+    Record record = record_for(sample, arm);
+    record.id = prompt.sample.id;
+    record.labels = prompt.sample.labels;
+    record.prompt_hash = prompt_hash(prompt);
+    record.n_prompt = prompt.n_tokens(0);
+    record.n_document = static_cast<int>(prompt.document.document.size());
+    record.prefill_ms = shared.ms;
+    try {
+      answer(prompt, arm, shared, cancel, record);
+    } catch (const Error& error) {
+      refuse({&arm, 1}, error);
+      continue;
+    }
+    done(std::move(record));
+  }
+}
+
+}  // namespace winnow::eval

@@ -1,0 +1,48 @@
+// One thing that is measured, sample by sample, under every arm.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/session.h"
+#include "eval/arm.h"
+#include "eval/record.h"
+
+namespace winnow::eval {
+
+// How models are run, alike for all tasks.
+struct ModelSettings {
+  cache::RowType key_type = cache::RowType::kF16;
+  cache::RowType value_type = cache::RowType::kF16;
+  engine::EngineOptions engine;
+  engine::ChatFormat chat;
+  bool allow_beyond_context = false;
+};
+
+// Which sample of a task: the `index`-th of a length.
+struct SampleId {
+  int n_tokens = 0;
+  int index = 0;
+  uint64_t seed = 0;  // of the run
+};
+
+class Experiment {
+ public:
+  virtual ~Experiment() = default;
+
+  // The modes that its arms differ in, of those that were asked for.
+  virtual std::vector<QuestionMode> modes(std::span<const QuestionMode> wanted) const = 0;
+  // Measures the sample under these arms, and calls `done` with each one's record as soon as it is there; what is
+  // refused is a record too. Throws cancelled.
+  virtual void measure(const SampleId& sample, std::span<const Arm> arms,
+                       const std::function<void(Record)>& done,
+                       const std::atomic<bool>* cancel) = 0;
+};
+
+// The part of a record that says whose it is, but for the task.
+Record record_for(const SampleId& sample, const Arm& arm);
+
+}  // namespace winnow::eval

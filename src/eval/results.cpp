@@ -1,0 +1,156 @@
+#include "eval/results.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <set>
+
+#include "base/error.h"
+#include "base/files.h"
+
+namespace winnow::eval {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+std::string path_in(const std::string& folder, const char* name) {
+  return (std::filesystem::path(folder) / name).string();
+}
+
+// "seed (0 there, 1 here), weights"
+std::string differences(const json& there, const json& here) {
+  std::string list;
+  const auto add = [&](const std::string& key) {
+    const auto text = [&](const json& config) {
+      return config.contains(key) ? config[key].dump() : std::string("nothing");
+    };
+    list +=
+        (list.empty() ? "" : "; ") + key + " (" + text(there) + " there, " + text(here) + " here)";
+  };
+  for (const auto& [key, value] : here.items()) {
+    if (!there.contains(key) || there[key] != value) {
+      add(key);
+    }
+  }
+  for (const auto& [key, value] : there.items()) {
+    if (!here.contains(key)) {
+      add(key);
+    }
+  }
+  return list;
+}
+
+std::string text_of(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored) ? read_text_file(path) : "";
+}
+
+}  // namespace
+
+Samples read_samples(const std::string& path) {
+  const std::string text = read_text_file(path);
+  Samples samples;
+  std::set<RecordKey> keys;
+  int line_number = 0;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    if (end == std::string::npos) {
+      break;
+    }
+    ++line_number;
+    const std::string line = text.substr(begin, end - begin);
+    begin = end + 1;
+    try {
+      Record record = record_of(json::parse(line));
+      if (!keys.insert(record.key()).second) {
+        throw Error(ErrorCode::kBadData, "the sample and arm of an earlier line");
+      }
+      samples.records.push_back(std::move(record));
+    } catch (const json::exception&) {
+      samples.problems.push_back("line " + std::to_string(line_number) + ": not JSON");
+    } catch (const Error& error) {
+      samples.problems.push_back("line " + std::to_string(line_number) + ": " + error.what());
+    }
+  }
+  return samples;
+}
+
+json read_config(const std::string& folder) {
+  const std::string path = path_in(folder, "config.json");
+  try {
+    return json::parse(read_text_file(path));
+  } catch (const json::exception&) {
+    throw Error(ErrorCode::kBadData, "'" + path + "' is not JSON");
+  }
+}
+
+Results::Results(std::string folder, const ordered_json& config) : folder_(std::move(folder)) {
+  std::error_code error;
+  std::filesystem::create_directories(folder_, error);
+  if (error) {
+    throw Error(ErrorCode::kIo, "cannot make the folder '" + folder_ + "': " + error.message());
+  }
+  const std::string config_path = path_in(folder_, "config.json");
+  const std::string samples_path = path_in(folder_, "samples.jsonl");
+  if (text_of(config_path).empty()) {
+    if (!text_of(samples_path).empty()) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "'" + folder_ + "' has samples and no config.json; give another folder");
+    }
+    write_file_atomically(config_path, config.dump(2) + "\n");
+  } else {
+    const std::string list = differences(read_config(folder_), json::parse(config.dump()));
+    if (!list.empty()) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          "'" + folder_ + "' has results of another evaluation: " + list + "; give another folder");
+    }
+  }
+  fd_ = ::open(samples_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (fd_ < 0) {
+    throw_errno(samples_path, "open");
+  }
+  // A line that a killed run left unfinished would spoil the next one.
+  const std::string text = read_text_file(samples_path);
+  const size_t last_end = text.rfind('\n');
+  const auto n_whole = static_cast<off_t>(last_end == std::string::npos ? 0 : last_end + 1);
+  if (::ftruncate(fd_, n_whole) != 0 || ::lseek(fd_, n_whole, SEEK_SET) < 0) {
+    throw_errno(samples_path, "write");
+  }
+  samples_ = read_samples(samples_path);
+  for (const Record& record : samples_.records) {
+    keys_.insert(record.key());
+  }
+}
+
+Results::~Results() {
+  if (fd_ >= 0) {
+    ::close(fd_);
+  }
+}
+
+void Results::add(const Record& record) {
+  const std::string line =
+      to_json(record).dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+  for (size_t n_written = 0; n_written < line.size();) {
+    const ssize_t n = ::write(fd_, line.data() + n_written, line.size() - n_written);
+    if (n < 0) {
+      throw_errno(path_in(folder_, "samples.jsonl"), "write");
+    }
+    n_written += static_cast<size_t>(n);
+  }
+  if (::fdatasync(fd_) != 0) {
+    throw_errno(path_in(folder_, "samples.jsonl"), "write");
+  }
+  // As it will be read again: an answer may end inside a character.
+  samples_.records.push_back(record_of(json::parse(line)));
+  keys_.insert(samples_.records.back().key());
+}
+
+void Results::write_summary(const ordered_json& summary) const {
+  write_file_atomically(path_in(folder_, "summary.json"), summary.dump(2) + "\n");
+}
+
+}  // namespace winnow::eval

@@ -1,0 +1,93 @@
+// winnow eval from outside: folders of results, tables, and what is refused.
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/files.h"
+#include "winnow_program.h"
+
+namespace winnow::test {
+namespace {
+
+Args tiny_eval(const std::string& folder, const Args& more) {
+  return joined({"eval", "niah", "-m", tiny_model(), "-t", "1", "--lengths", "600", "-n", "2", "-o",
+                 temporary_path("eval_" + folder)},
+                more);
+}
+
+TEST(Eval, WritesAFolderThatSaysEverything) {
+  const Args args = tiny_eval("whole", {"--policy", "knorm;streaming", "--budgets", "10%;64",
+                                        "--question", "both", "--json"});
+  const nlohmann::json summary = json_of(args);
+  EXPECT_EQ(summary["groups"].size(), 1 + 2 * 4);
+  EXPECT_EQ(summary["groups"][0]["policy"], "full");
+  EXPECT_EQ(summary["groups"][1]["n"], 2);
+  EXPECT_LT(summary["groups"][1]["kept_fraction"], 0.25);
+  const std::string folder = temporary_path("eval_whole");
+  const auto config = nlohmann::json::parse(read_text_file(folder + "/config.json"));
+  for (const char* key : {"winnow", "model", "weights", "rope", "tasks", "policies", "lengths", "n",
+                          "seed", "question", "shard", "cache_type_k", "batch"}) {
+    EXPECT_TRUE(config.contains(key)) << key;
+  }
+  EXPECT_EQ(nlohmann::json::parse(read_text_file(folder + "/summary.json")), summary);
+  // Again: nothing is measured anew.
+  const std::string samples = read_text_file(folder + "/samples.jsonl");
+  EXPECT_EQ(json_of(args), summary);
+  EXPECT_EQ(read_text_file(folder + "/samples.jsonl"), samples);
+}
+
+TEST(Eval, PrintsATable) {
+  const Outcome outcome =
+      run_winnow(tiny_eval("table", {"--policy", "knorm:budget=10%", "--question", "aware"}));
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("niah, 600 tokens\npolicy"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("\nfull"), std::string::npos);
+  EXPECT_NE(outcome.out.find("\nknorm:budget=10%"), std::string::npos);
+  EXPECT_NE(outcome.out.find("not a comparison: the full cache itself scores 0.00"),
+            std::string::npos);
+}
+
+TEST(Eval, DumpsPromptsWithoutRunningThem) {
+  const std::string path = temporary_path("prompts.jsonl");
+  const Outcome outcome = run_winnow(
+      {"eval", "niah", "-m", tiny_model(), "--lengths", "600", "-n", "2", "--dump-prompts", path});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  const std::string text = read_text_file(path);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
+  const auto first = nlohmann::json::parse(text.substr(0, text.find('\n')));
+  EXPECT_NE(first["document"].get<std::string>().find(first["answers"][0][0].get<std::string>()),
+            std::string::npos);
+}
+
+TEST(EvalRefuses, WhatIsMissingOrWrong) {
+  const std::string folder = temporary_path("eval_refused");
+  const auto refused = [&](const Args& args, const std::vector<std::string>& parts) {
+    expect_refused(run_winnow(joined({"eval"}, args)), kInvalidArgument, parts);
+  };
+  const Args on_tiny{"-m", tiny_model(), "-o", folder};
+  refused({}, {"a task is needed"});
+  refused({"niah"}, {"--model is needed"});
+  refused({"niah", "-m", tiny_model()}, {"--output is needed"});
+  refused(joined({"nia"}, on_tiny), {"'nia'", "niah"});
+  refused(joined({"ppl"}, on_tiny), {"-f"});
+  refused(joined({"niah", "--policy", "knrom", "--budgets", "10%"}, on_tiny), {"knorm"});
+  refused(joined({"niah", "--policy", "knorm"}, on_tiny), {"budget"});
+  refused(joined({"niah", "--policy", "knorm", "--budgets", "10%;;5%"}, on_tiny), {"empty item"});
+  refused(joined({"niah", "--lengths", "1k"}, on_tiny), {"'1k'"});
+  refused(joined({"niah", "--question", "maybe"}, on_tiny), {"'maybe'", "agnostic"});
+  refused(joined({"niah", "--shard", "3/2"}, on_tiny), {"'3/2'"});
+  refused(joined({"niah", "--lengths", "100000"}, on_tiny), {"nothing could be measured", "4096"});
+  EXPECT_EQ(run_winnow(joined({"eval", "niah", "-n", "0"}, on_tiny)).status, kInvalidArgument);
+  expect_refused(run_winnow({"eval", "niah", "-m", "absent.gguf", "-o", folder}), kNotFound,
+                 {"absent.gguf"});
+}
+
+TEST(EvalRefuses, ResultsOfAnotherEvaluation) {
+  EXPECT_EQ(run_winnow(tiny_eval("mixed", {"-q"})).status, 0);
+  expect_refused(run_winnow(tiny_eval("mixed", {"--seed", "1"})), kInvalidArgument,
+                 {"seed (0 there, 1 here)"});
+}
+
+}  // namespace
+}  // namespace winnow::test

@@ -1,0 +1,113 @@
+// A folder of results survives what happens to files.
+
+#include "eval/results.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/files.h"
+#include "support/error_of.h"
+#include "support/tiny_model.h"
+
+namespace winnow::eval {
+namespace {
+
+using nlohmann::ordered_json;
+using test::error_of;
+
+Record record(int index, const std::string& policy = "full") {
+  Record made;
+  made.task = "niah";
+  made.n_tokens = 100;
+  made.index = index;
+  made.question = "none";
+  made.policy = policy;
+  made.labels["depth"] = "0.50";
+  made.answers = {"a\nb \"c\""};
+  made.metrics = {{"score", 0.25}, {"gold_nll", 1e-300}};
+  made.kept_rows = {{1, 2}, {3, 4}};
+  made.kv_bytes = int64_t{1} << 40;
+  return made;
+}
+
+std::string folder(const std::string& name) {
+  return test::temporary_path("results_" + name);
+}
+
+void append(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::app) << text;
+}
+
+TEST(Records, ComeBackAsTheyWere) {
+  const Record one = record(3);
+  EXPECT_EQ(to_json(record_of(nlohmann::json::parse(to_json(one).dump()))), to_json(one));
+  EXPECT_NE(
+      error_of(ErrorCode::kBadData, [] { record_of(nlohmann::json::object()); }).find("no 'task'"),
+      std::string::npos);
+  auto json = nlohmann::json::parse(to_json(one).dump());
+  json["index"] = "three";
+  EXPECT_NE(error_of(ErrorCode::kBadData, [&] { record_of(json); }).find("'index' is string"),
+            std::string::npos);
+  error_of(ErrorCode::kBadData, [] { record_of(nlohmann::json(7)); });
+}
+
+TEST(Results, GoOnAfterALineThatWasCutOff) {
+  const std::string path = folder("cut");
+  const ordered_json config = {{"seed", 1}};
+  {
+    Results results(path, config);
+    results.add(record(0));
+    results.add(record(1));
+  }
+  const std::string samples = path + "/samples.jsonl";
+  const std::string whole = read_text_file(samples);
+  const size_t n_first = whole.find('\n') + 1;
+  for (size_t n = 0; n <= whole.size(); n += n < n_first ? 37 : 41) {
+    std::filesystem::resize_file(samples, n);
+    {
+      Results results(path, config);
+      EXPECT_TRUE(results.problems().empty());
+      for (int index = 0; index < 2; ++index) {
+        if (!results.contains(record(index))) {
+          results.add(record(index));
+        }
+      }
+    }
+    ASSERT_EQ(read_text_file(samples), whole) << n;
+  }
+}
+
+TEST(Results, ReportLinesThatAreNoRecordsAndUseTheRest) {
+  const std::string path = folder("corrupt");
+  const ordered_json config = {{"seed", 1}};
+  {
+    Results results(path, config);
+    results.add(record(0));
+  }
+  append(path + "/samples.jsonl",
+         "{broken\n[1]\n" + to_json(record(0)).dump() + "\n" + to_json(record(1)).dump() + "\n");
+  const Results results(path, config);
+  EXPECT_EQ(results.records().size(), 2);
+  EXPECT_EQ(results.problems(),
+            (std::vector<std::string>{"line 2: not JSON", "line 3: a record is a JSON object",
+                                      "line 4: the sample and arm of an earlier line"}));
+}
+
+TEST(Results, OfAnotherEvaluationAreNotMixedIn) {
+  const std::string path = folder("other");
+  { const Results results(path, {{"seed", 1}, {"n", 2}}); }
+  const std::string error = error_of(ErrorCode::kInvalidArgument, [&] {
+    const Results results(path, {{"seed", 2}, {"n", 2}});
+  });
+  EXPECT_NE(error.find("seed (1 there, 2 here)"), std::string::npos) << error;
+  append(folder("no_config"), "");
+  error_of(ErrorCode::kIo, [] { const Results results(folder("no_config"), {}); });
+  error_of(ErrorCode::kNotFound, [] { read_config(folder("absent")); });
+  write_file_atomically(path + "/config.json", "{");
+  error_of(ErrorCode::kBadData, [&] { read_config(path); });
+}
+
+}  // namespace
+}  // namespace winnow::eval
