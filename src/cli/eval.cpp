@@ -16,8 +16,10 @@
 #include "cli/progress.h"
 #include "cli/run_report.h"
 #include "cli/verbs.h"
+#include "eval/merge.h"
 #include "eval/results.h"
 #include "eval/summary.h"
+#include "eval/tasks.h"
 #include "model/fingerprint.h"
 
 namespace winnow::cli {
@@ -59,6 +61,10 @@ void dump_prompts(eval::Evaluation& evaluation, const std::string& path) {
   file.finish();
 }
 
+void print_summary(const eval::Summary& summary, bool is_json) {
+  write_output(is_json ? eval::to_json(summary).dump(2) + "\n" : summary_text(summary));
+}
+
 // Why samples were refused, each reason once.
 std::string reasons(const eval::Summary& summary) {
   std::set<std::string> texts;
@@ -95,17 +101,67 @@ int evaluate(const EvalFlags& flags) {
   bar.clear();
   eval::Summary summary = eval::summarize(results.records(), flags.baseline);
   summary.problems = results.problems();
-  const ordered_json json = eval::to_json(summary);
-  results.write_summary(json);
+  results.write_summary(eval::to_json(summary));
   if (std::ranges::all_of(summary.groups, [](const eval::Group& group) { return group.n == 0; })) {
     throw Error(ErrorCode::kInvalidArgument, "nothing could be measured: " + reasons(summary));
   }
-  if (flags.is_json) {
-    write_output(json.dump(2) + "\n");
-  } else if (!flags.is_quiet) {
-    write_output(summary_text(summary));
+  if (!flags.is_quiet) {
+    print_summary(summary, flags.is_json);
   }
   return 0;
+}
+
+struct MergeFlags {
+  std::vector<std::string> folders;
+  std::string output;
+  std::string baseline;
+  bool is_json = false;
+};
+
+int merge(const MergeFlags& flags) {
+  print_summary(eval::merge(flags.folders, flags.output, flags.baseline), flags.is_json);
+  return 0;
+}
+
+Verb add_merge(CLI::App& app) {
+  const auto flags = std::make_shared<MergeFlags>();
+  app.add_option("folders", flags->folders, "the shards' folders")->required();
+  app.add_option("-o,--output", flags->output, "the folder of all results")->required();
+  app.add_option("--baseline", flags->baseline, "as for eval");
+  app.add_flag("--json", flags->is_json, "print summary.json instead of the tables");
+  return [flags] { return merge(*flags); };
+}
+
+ordered_json option_json(const policy::OptionDescription& option) {
+  return {{"name", option.name},
+          {"type", option.type},
+          {"default", option.default_value},
+          {"range", option.range},
+          {"help", option.help}};
+}
+
+// The tasks that there are, with their options.
+int list_tasks(bool is_json) {
+  ordered_json tasks = ordered_json::array();
+  std::string text = "ppl\n    likelihoods on your own text (-f), see --target\n";
+  for (const eval::TaskEntry& entry : eval::kTasks) {
+    ordered_json options = ordered_json::array();
+    text += std::string(entry.name) + "\n    " + std::string(entry.help) + "\n";
+    for (const policy::OptionDescription& option : eval::describe_options(entry)) {
+      text += "    " + option.name + "=" + option.default_value + "  " + option.help +
+              (option.range.empty() ? "" : " (" + option.range + ")") + "\n";
+      options.push_back(option_json(option));
+    }
+    tasks.push_back({{"name", entry.name}, {"help", entry.help}, {"options", std::move(options)}});
+  }
+  write_output(is_json ? tasks.dump(2) + "\n" : text);
+  return 0;
+}
+
+Verb add_tasks(CLI::App& app) {
+  const auto is_json = std::make_shared<bool>(false);
+  app.add_flag("--json", *is_json, "print JSON");
+  return [is_json] { return list_tasks(*is_json); };
 }
 
 }  // namespace
@@ -113,7 +169,14 @@ int evaluate(const EvalFlags& flags) {
 Verb add_eval(CLI::App& app) {
   const auto flags = std::make_shared<EvalFlags>();
   add_eval_flags(app, *flags);
-  return [flags] { return evaluate(*flags); };
+  CLI::App* const merging = app.add_subcommand("merge", "put the results of shards together");
+  CLI::App* const listing = app.add_subcommand("tasks", "list the tasks and their options");
+  return [flags, merging, listing, merge = add_merge(*merging), list = add_tasks(*listing)] {
+    if (merging->parsed()) {
+      return merge();
+    }
+    return listing->parsed() ? list() : evaluate(*flags);
+  };
 }
 
 }  // namespace winnow::cli

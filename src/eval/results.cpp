@@ -19,8 +19,14 @@ std::string path_in(const std::string& folder, const char* name) {
   return (std::filesystem::path(folder) / name).string();
 }
 
-// "seed (0 there, 1 here), weights"
-std::string differences(const json& there, const json& here) {
+std::string text_of(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored) ? read_text_file(path) : "";
+}
+
+}  // namespace
+
+std::string config_differences(const json& there, const json& here) {
   std::string list;
   const auto add = [&](const std::string& key) {
     const auto text = [&](const json& config) {
@@ -41,13 +47,6 @@ std::string differences(const json& there, const json& here) {
   }
   return list;
 }
-
-std::string text_of(const std::string& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path, ignored) ? read_text_file(path) : "";
-}
-
-}  // namespace
 
 Samples read_samples(const std::string& path) {
   const std::string text = read_text_file(path);
@@ -101,7 +100,7 @@ Results::Results(std::string folder, const ordered_json& config) : folder_(std::
     }
     write_file_atomically(config_path, config.dump(2) + "\n");
   } else {
-    const std::string list = differences(read_config(folder_), json::parse(config.dump()));
+    const std::string list = config_differences(read_config(folder_), json::parse(config.dump()));
     if (!list.empty()) {
       throw Error(
           ErrorCode::kInvalidArgument,

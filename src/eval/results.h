@@ -23,6 +23,9 @@ Samples read_samples(const std::string& path);
 // config.json of a folder. Throws not_found, io, bad_data.
 nlohmann::json read_config(const std::string& folder);
 
+// The keys in which two configs differ, with both values: "seed (0 there, 1 here)".
+std::string config_differences(const nlohmann::json& there, const nlohmann::json& here);
+
 // An evaluation's own folder while it runs.
 class Results {
  public:

@@ -1,0 +1,98 @@
+#include "eval/merge.h"
+
+#include <filesystem>
+#include <map>
+#include <optional>
+
+#include "base/error.h"
+#include "eval/evaluation.h"
+#include "eval/results.h"
+
+namespace winnow::eval {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+[[noreturn]] void refuse(const std::string& text) {
+  throw Error(ErrorCode::kInvalidArgument, text);
+}
+
+Shard take_shard(json& config, const std::string& folder) {
+  const auto found = config.find("shard");
+  if (found == config.end() || !found->is_array() || found->size() != 2 ||
+      !(*found)[0].is_number_integer() || !(*found)[1].is_number_integer()) {
+    throw Error(ErrorCode::kBadData, "the config of '" + folder + "' has no shard [i, k]");
+  }
+  const Shard shard{.i = (*found)[0].get<int>(), .k = (*found)[1].get<int>()};
+  config.erase(found);
+  return shard;
+}
+
+std::string shard_text(int i, int k) {
+  return std::to_string(i) + "/" + std::to_string(k);
+}
+
+}  // namespace
+
+Summary merge(std::span<const std::string> folders, const std::string& output,
+              std::string_view baseline) {
+  if (folders.empty()) {
+    refuse("no folder to merge is given");
+  }
+  std::optional<json> common;
+  int k = 0;
+  std::map<int, std::string> by_shard;
+  for (const std::string& folder : folders) {
+    json config = read_config(folder);
+    const Shard shard = take_shard(config, folder);
+    if (!common) {
+      common = config;
+      k = shard.k;
+    }
+    if (config != *common) {
+      refuse("'" + folder + "' is of another evaluation than '" + folders.front() +
+             "': " + config_differences(*common, config));
+    }
+    if (shard.k != k) {
+      refuse("'" + folder + "' is shard " + shard_text(shard.i, shard.k) + ", and '" +
+             folders.front() + "' one of " + std::to_string(k) + ": they overlap");
+    }
+    const auto [place, is_new] = by_shard.try_emplace(shard.i, folder);
+    if (!is_new) {
+      refuse("'" + folder + "' and '" + place->second + "' are both shard " +
+             shard_text(shard.i, k));
+    }
+  }
+  for (int i = 1; i <= k; ++i) {
+    if (!by_shard.contains(i)) {
+      refuse("shard " + shard_text(i, k) + " is missing");
+    }
+  }
+  ordered_json config = ordered_json::parse(common->dump());
+  config["shard"] = {1, 1};
+  Results results(output, config);
+  if (!results.records().empty()) {
+    refuse("'" + output + "' has samples already; give another folder");
+  }
+  std::vector<std::string> problems;
+  for (const auto& [i, folder] : by_shard) {
+    const Samples samples =
+        read_samples((std::filesystem::path(folder) / "samples.jsonl").string());
+    for (const Record& record : samples.records) {
+      if (results.contains(record)) {
+        refuse("'" + folder + "' has a sample that another shard has too");
+      }
+      results.add(record);
+    }
+    for (const std::string& problem : samples.problems) {
+      problems.push_back("shard " + shard_text(i, k) + ", " + problem);
+    }
+  }
+  Summary summary = summarize(results.records(), baseline);
+  summary.problems = std::move(problems);
+  results.write_summary(to_json(summary));
+  return summary;
+}
+
+}  // namespace winnow::eval
