@@ -251,6 +251,7 @@ std::string format_results(const CaseFile& file, std::span<const std::string> sp
     std::ranges::copy(specs[i], characters.begin() + static_cast<std::ptrdiff_t>(i * n_characters));
   }
   const auto scores = gathered(results, &engine::CaseResult::scores);
+  const auto final_scores = gathered(results, &engine::CaseResult::final_scores);
   const auto kept = gathered(results, &engine::CaseResult::kept);
   const auto n_kept = gathered(results, &engine::CaseResult::n_kept);
   const auto array = [](const std::string& type, const std::vector<size_t>& sizes,
@@ -259,6 +260,7 @@ std::string format_results(const CaseFile& file, std::span<const std::string> sp
   };
   const std::vector<std::pair<std::string, NpyArray>> arrays{
       {"scores", array("<f4", shape, scores)},
+      {"final_scores", array("<f4", shape, final_scores)},
       {"kept", array("|b1", shape, kept)},
       {"n_kept", array("<i8", head_shape, n_kept)},
       {"policy", array("<U" + std::to_string(n_characters), spec_shape, characters)}};

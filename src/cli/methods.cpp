@@ -65,6 +65,7 @@ ordered_json methods_json() {
   for (const policy::TransformPart& part : policy::kTransforms) {
     transforms.push_back({{"name", part.name},
                           {"decides", decides(part)},
+                          {"needs", policy::describe_needs(part)},
                           {"cost", part.cost},
                           {"help", part.help},
                           {"options", options_json(policy::describe_options(part))}});
@@ -73,6 +74,7 @@ ordered_json methods_json() {
   for (const policy::AllocatorPart& part : policy::kAllocators) {
     allocators.push_back({{"name", part.name},
                           {"divides", divides(part)},
+                          {"needs", policy::describe_needs(part)},
                           {"help", part.help},
                           {"options", options_json(policy::describe_options(part))}});
   }
@@ -162,19 +164,20 @@ std::string methods_markdown() {
     text += part_markdown(method);
   }
   text += "\n## Transforms\n\n";
-  text += table_head({"transform", "decides", "cost"});
+  text += table_head({"transform", "decides", "needs", "cost"});
   for (const policy::TransformPart& part : policy::kTransforms) {
     text += row({"[" + std::string(part.name) + "](#" + std::string(part.name) + ")",
-                 std::string(decides(part)), std::string(part.cost)});
+                 std::string(decides(part)), list_text(policy::describe_needs(part)),
+                 std::string(part.cost)});
   }
   for (const policy::TransformPart& part : policy::kTransforms) {
     text += part_markdown(part);
   }
   text += "\n## Allocators\n\n";
-  text += table_head({"allocator", "divides the budget over"});
+  text += table_head({"allocator", "divides the budget over", "needs"});
   for (const policy::AllocatorPart& part : policy::kAllocators) {
     text += row({"[" + std::string(part.name) + "](#" + std::string(part.name) + ")",
-                 list_text(divides(part))});
+                 list_text(divides(part)), list_text(policy::describe_needs(part))});
   }
   for (const policy::AllocatorPart& part : policy::kAllocators) {
     text += part_markdown(part);

@@ -118,7 +118,7 @@ Verb add_score(CLI::App& app) {
       ->required();
   app.add_option("--to,--budget", flags->budget, "budget of policies that name none");
   app.add_option("-o,--output", flags->output,
-                 "the .npz file to write: scores, kept, n_kept, policy")
+                 "the .npz file to write: scores, final_scores, kept, n_kept, policy")
       ->required();
   app.add_option("-t,--threads", flags->n_threads, "threads; -1: one per logical processor")
       ->capture_default_str();

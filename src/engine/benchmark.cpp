@@ -98,7 +98,8 @@ void Benchmark::check_fits(const BenchmarkTest& test) {
        .order = order_,
        .has_all_logits = false,
        .n_mass_rows = shape().stores_mass ? cache::Cache::most_slots(plan.max_rows) : 0,
-       .is_counted = policy_.needs().query_moments});
+       .is_counted = policy_.needs().query_moments,
+       .is_compared = policy_.needs().residual_similarity});
   engine::check_fits(plan, shape().reserved_bytes() * n_caches, options_.engine.n_threads);
 }
 

@@ -55,6 +55,10 @@ std::string missing(const Case& given, const policy::Needs& needs) {
                        " queries, and the positions of the last " + std::to_string(n_queries) +
                        " rows have gaps");
   }
+  if (needs.residual_similarity) {
+    problems.emplace_back(
+        "needs the residual stream around attention, which only a model's run has");
+  }
   if (needs.output_weights) {
     problems.push_back("needs the output projection, and a case holds no weights");
   }
@@ -251,7 +255,8 @@ class CaseScorer {
                          .attention = attention_,
                          .queries = &queries_,
                          .moments = &moments_,
-                         .rotation = &rotation_});
+                         .rotation = &rotation_,
+                         .ordinal = layer});
     }
   }
 
@@ -268,11 +273,15 @@ class CaseScorer {
 
   void choose(CaseResult& result) {
     policy::Choice choice;
+    choice.wants_scores = true;
     const bool is_cut = policy_.choose(layers_, parallel_, choice);
+    result.final_scores = result.scores;
     result.kept.assign(result.scores.size(), is_cut ? 0 : 1);
     result.n_kept.assign(static_cast<size_t>(n_heads()), given_.n_rows);
     for (size_t head = 0; is_cut && head < choice.kept.size(); ++head) {
       result.n_kept[head] = std::ssize(choice.kept[head]);
+      std::ranges::copy(choice.final_scores[head],
+                        result.final_scores.begin() + static_cast<std::ptrdiff_t>(head * n_rows()));
       for (const int slot : choice.kept[head]) {
         result.kept[head * n_rows() + static_cast<size_t>(slot)] = 1;
       }

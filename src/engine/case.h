@@ -31,8 +31,10 @@ struct Case {
 inline constexpr int kMaxCasePositions = 1 << 24;
 
 struct CaseResult {
-  int budget_rows = 0;          // per KV head, on average
-  std::vector<float> scores;    // [n_layers, n_kv_heads, n_rows]
+  int budget_rows = 0;        // per KV head, on average
+  std::vector<float> scores;  // of the method [n_layers, n_kv_heads, n_rows]
+  // The same after all transforms, as selection ranks them; the method's where nothing has to go.
+  std::vector<float> final_scores;
   std::vector<uint8_t> kept;    // the same: 1 or 0
   std::vector<int64_t> n_kept;  // [n_layers, n_kv_heads]
   int64_t nan_scores = 0;

@@ -45,6 +45,11 @@ void set_input(ggml_tensor* tensor, const void* data) {
   ggml_backend_tensor_set(tensor, data, 0, ggml_nbytes(tensor));
 }
 
+bool compares_residual(const Chunk& chunk) {
+  return std::ranges::any_of(
+      chunk.slices, [](const kernels::Slice& slice) { return slice.similarity != nullptr; });
+}
+
 }  // namespace
 
 Engine::Engine(const model::Model& model, const EngineOptions& options)
@@ -104,6 +109,9 @@ std::vector<std::vector<float>> Engine::feed(std::span<const Feed> feeds,
 void Engine::watch(Sequence& sequence) const {
   if (sequence.queries.shape().n_queries < sequence.policy.needs().n_queries) {
     sequence.queries = query_window(model_.hyper(), sequence.policy);
+  }
+  if (sequence.similarity.is_empty()) {
+    sequence.similarity = residual_similarity(model_.hyper(), sequence.policy);
   }
   if (sequence.moments.shape().n_heads == 0 && sequence.policy.needs().query_moments) {
     sequence.moments = query_moments(model_.hyper(), sequence.policy);
@@ -194,7 +202,8 @@ void Engine::run_layers(const Chunk& chunk, int first_layer, int n_layers, float
   StepGraph& graph = graphs_.get({.first_layer = first_layer,
                                   .n_layers = n_layers,
                                   .n_tokens = static_cast<int>(chunk.tokens.size()),
-                                  .has_logits = false});
+                                  .has_logits = false,
+                                  .compares_residual = compares_residual(chunk)});
   set_input(graph.positions, chunk.positions.data());
   if (graph.tokens != nullptr) {
     set_input(graph.tokens, chunk.tokens.data());
@@ -342,7 +351,8 @@ Engine::Footprint Engine::footprint(const Workload& work) {
   const size_t layers = graphs_.measure({.first_layer = 0,
                                          .n_layers = is_layer_major ? 1 : n_layers,
                                          .n_tokens = rows,
-                                         .has_logits = false});
+                                         .has_logits = false,
+                                         .compares_residual = work.is_compared});
   const int n_output_rows = work.has_all_logits ? std::min(work.n_prompt, kOutputRows) : 1;
   const size_t output = graphs_.measure({.first_layer = n_layers,
                                          .n_layers = 0,

@@ -72,9 +72,10 @@ class Engine {
     int n_prompt;
     int n_decoded;  // generated tokens that are fed
     PrefillOrder order;
-    bool has_all_logits;  // of every prompt token
-    int n_mass_rows;      // the most rows of a head where the policy wants column mass, else 0
-    bool is_counted;      // the policy wants the moments of queries
+    bool has_all_logits;       // of every prompt token
+    int n_mass_rows;           // the most rows of a head where the policy wants column mass, else 0
+    bool is_counted;           // the policy wants the moments of queries
+    bool is_compared = false;  // the policy wants to know what attention changes
   };
   // What that will take: the graphs' buffer, attention scratch, and the residual stream.
   struct Footprint {

@@ -9,23 +9,30 @@ namespace winnow::engine {
 void Evictor::view_layers(const Sequence& sequence, int first_layer,
                           std::span<const cache::HeadRows> rows,
                           std::vector<policy::LayerView>& views) const {
-  const auto n_kv_heads = static_cast<size_t>(sequence.cache.shape().n_kv_heads);
+  const cache::CacheShape& shape = sequence.cache.shape();
+  const auto n_kv_heads = static_cast<size_t>(shape.n_kv_heads);
   int n_positions =
       sequence.positions_fed;  // counts a prompt's tokens only when all layers have seen them
   for (const cache::HeadRows& head : rows) {
     n_positions = std::max(n_positions, head.n > 0 ? head.positions[head.n - 1] + 1 : 0);
   }
+  int ordinal = 0;
+  for (int layer = 0; layer < first_layer; ++layer) {
+    ordinal += shape.swa_window(layer) == 0 ? 1 : 0;
+  }
   views.clear();
   for (int layer = first_layer; !rows.empty(); ++layer, rows = rows.subspan(n_kv_heads)) {
-    if (sequence.cache.shape().swa_window(layer) == 0) {
+    if (shape.swa_window(layer) == 0) {
       views.push_back({.layer = layer,
                        .heads = rows.first(n_kv_heads),
                        .n_positions = n_positions,
                        .attention = attention_,
                        .queries = &sequence.queries,
                        .moments = &sequence.moments,
+                       .similarity = &sequence.similarity,
                        .rotation = &rotation_,
-                       .output_weights = &output_weights_});
+                       .output_weights = &output_weights_,
+                       .ordinal = ordinal++});
     }
   }
 }

@@ -72,14 +72,16 @@ int padded_rows(int n_tokens) {
 
 void Chunk::add(Sequence& sequence, std::span<const Token> more, int first_pos, bool is_prompt) {
   const auto n = static_cast<int>(more.size());
-  slices.push_back({.cache = &sequence.cache,
-                    .first_token = n_tokens,
-                    .n_tokens = n,
-                    .first_pos = first_pos,
-                    .is_prompt = is_prompt,
-                    .queries = sequence.queries.shape().n_queries > 0 ? &sequence.queries : nullptr,
-                    .moments = sequence.moments.shape().n_heads > 0 ? &sequence.moments : nullptr,
-                    .mass_decay = sequence.policy.needs().mass_decay});
+  slices.push_back(
+      {.cache = &sequence.cache,
+       .first_token = n_tokens,
+       .n_tokens = n,
+       .first_pos = first_pos,
+       .is_prompt = is_prompt,
+       .queries = sequence.queries.shape().n_queries > 0 ? &sequence.queries : nullptr,
+       .similarity = is_prompt && !sequence.similarity.is_empty() ? &sequence.similarity : nullptr,
+       .moments = sequence.moments.shape().n_heads > 0 ? &sequence.moments : nullptr,
+       .mass_decay = sequence.policy.needs().mass_decay});
   sequences.push_back(&sequence);
   tokens.insert(tokens.end(), more.begin(), more.end());
   for (int i = 0; i < n; ++i) {

@@ -1,6 +1,7 @@
 #include "engine/query_file.h"
 
 #include <algorithm>
+#include <cmath>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@ namespace {
 
 constexpr const char* kQueries = "queries";
 constexpr const char* kMoments = "moments";
+constexpr const char* kSimilarity = "similarity";
 
 template <class Visit>
 void for_each_layer(const std::vector<bool>& is_watched, const Visit& visit) {
@@ -52,6 +54,35 @@ void read_queries(SectionFile& file, int n_positions, kernels::QueryWindow& wind
     const auto q = reader.get_array<float>(static_cast<size_t>(n) * token_floats(window));
     window.add(layer, q.data(), n, n_positions - n);
   });
+  reader.expect_end();
+}
+
+void put_similarity(const kernels::ResidualSimilarity& similarity, SectionWriter& file) {
+  if (similarity.is_empty()) {
+    return;
+  }
+  file.begin(kSimilarity);
+  for (int layer = 0; layer < similarity.n_layers(); ++layer) {
+    file.put(similarity.sums(layer).n);
+    file.put(similarity.sums(layer).cosines);
+  }
+}
+
+void read_similarity(SectionFile& file, int n_positions, kernels::ResidualSimilarity& similarity) {
+  if (similarity.is_empty()) {
+    return;
+  }
+  SectionReader reader = file.read(kSimilarity);
+  for (int layer = 0; layer < similarity.n_layers(); ++layer) {
+    const auto n = reader.get<int64_t>();
+    const auto cosines = reader.get<int64_t>();
+    const double most = static_cast<double>(n) * kernels::ResidualSimilarity::kScale;
+    if (n < 0 || n > n_positions || std::abs(static_cast<double>(cosines)) > most) {
+      reader.fail("cosines of " + std::to_string(n) + " tokens of " + std::to_string(n_positions) +
+                  " positions come to " + std::to_string(cosines));
+    }
+    similarity.set_sums(layer, {n, cosines});
+  }
   reader.expect_end();
 }
 

@@ -4,6 +4,7 @@
 #include "base/section_file.h"
 #include "kernels/query_moments.h"
 #include "kernels/query_window.h"
+#include "kernels/residual_similarity.h"
 
 namespace winnow::engine {
 
@@ -13,6 +14,10 @@ void put_queries(const kernels::QueryWindow& window, SectionWriter& file);
 // Into `window`, which is empty and of the shape that the policy needs, after n_positions were fed. Throws bad_data where
 // the file has too many queries, or none that are needed.
 void read_queries(SectionFile& file, int n_positions, kernels::QueryWindow& window);
+
+// Likewise, how much attention changes the residual stream.
+void put_similarity(const kernels::ResidualSimilarity& similarity, SectionWriter& file);
+void read_similarity(SectionFile& file, int n_positions, kernels::ResidualSimilarity& similarity);
 
 // Likewise, the sums that moments are made of.
 void put_moments(const kernels::QueryMoments& moments, SectionWriter& file);

@@ -28,6 +28,8 @@ void check_seen(const Sequence& sequence, const policy::Policy& policy) {
     missing = "the column mass of attention";
   } else if (needs.query_moments && sequence.moments.shape().n_heads == 0) {
     missing = "the moments of all queries";
+  } else if (needs.residual_similarity && sequence.similarity.is_empty()) {
+    missing = "what attention changes in the residual stream";
   }
   if (!missing.empty()) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -103,6 +105,9 @@ Sequence copy(const Sequence& sequence, policy::Policy policy, int max_rows,
   if (needs.n_queries > 0) {
     fork.queries = sequence.queries;
   }
+  if (needs.residual_similarity) {
+    fork.similarity = sequence.similarity;
+  }
   if (needs.query_moments) {
     fork.moments = sequence.moments;
   }
@@ -147,9 +152,15 @@ kernels::QueryMoments query_moments(const model::Hyperparameters& hyper,
                                       : kernels::QueryMoments();
 }
 
+kernels::ResidualSimilarity residual_similarity(const model::Hyperparameters& hyper,
+                                                const policy::Policy& policy) {
+  return kernels::ResidualSimilarity(policy.needs().residual_similarity ? hyper.n_layers : 0);
+}
+
 size_t policy_bytes(const model::Hyperparameters& hyper, const policy::Policy& policy) {
   return kernels::QueryWindow::bytes(window_shape(hyper, policy)) +
-         (policy.needs().query_moments ? kernels::QueryMoments::bytes(moments_shape(hyper)) : 0);
+         (policy.needs().query_moments ? kernels::QueryMoments::bytes(moments_shape(hyper)) : 0) +
+         residual_similarity(hyper, policy).bytes();
 }
 
 Sequence fork(const Sequence& sequence) {
@@ -212,6 +223,15 @@ void trim(Sequence& sequence, int n_positions) {
                                                  std::to_string(n_fed) + " (allowed: 0 … " +
                                                  std::to_string(n_fed) + ")");
   }
+  const policy::Needs needs = sequence.policy.needs();
+  const bool has_watched =
+      needs.n_queries > 0 || needs.column_mass || needs.query_moments || needs.residual_similarity;
+  if (has_watched && n_positions > 0 && (n_positions < n_fed || !sequence.is_usable)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                trimming + "policy '" + sequence.policy.spec() +
+                    "' has taken note of later queries (allowed: 0" +
+                    (sequence.is_usable ? " and " + std::to_string(n_fed) : "") + ")");
+  }
   if (const auto missing = sequence.cache.missing_row(n_positions)) {
     const cache::Cache::TrimBounds bounds = sequence.cache.trim_bounds();
     std::string allowed = "0 … " + std::to_string(bounds.intact);
@@ -223,18 +243,11 @@ void trim(Sequence& sequence, int n_positions) {
                     std::to_string(missing->kv_head) + " has lost the row of position " +
                     std::to_string(missing->pos) + " (allowed: " + allowed + ")");
   }
-  const policy::Needs needs = sequence.policy.needs();
-  const bool has_watched = needs.n_queries > 0 || needs.column_mass || needs.query_moments;
-  if (has_watched && n_positions > 0 && (n_positions < n_fed || !sequence.is_usable)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                trimming + "policy '" + sequence.policy.spec() +
-                    "' has taken note of later queries (allowed: 0" +
-                    (sequence.is_usable ? " and " + std::to_string(n_fed) : "") + ")");
-  }
   sequence.cache.trim(n_positions);
   if (n_positions == 0) {
     sequence.queries = {};
     sequence.moments = {};
+    sequence.similarity = {};
   }
   sequence.positions_fed = n_positions;
   sequence.evicted_during_prompt &= sequence.cache.has_gaps();

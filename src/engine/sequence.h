@@ -8,6 +8,7 @@
 #include "cache/cache.h"
 #include "kernels/query_moments.h"
 #include "kernels/query_window.h"
+#include "kernels/residual_similarity.h"
 #include "model/hyperparameters.h"
 #include "policy/policy.h"
 
@@ -28,15 +29,16 @@ struct Sequence {
 
   cache::Cache cache;
   policy::Policy policy;
-  kernels::QueryWindow queries;        // the last ones, if the policy needs them
-  kernels::QueryMoments moments;       // of all of them, likewise
+  kernels::QueryWindow queries;            // the last ones, if the policy needs them
+  kernels::ResidualSimilarity similarity;  // of the prompts' tokens, likewise
+  kernels::QueryMoments moments;           // of all of them, likewise
   int positions_fed = 0;               // tokens ever fed: the next one's position, whatever is kept
   bool evicted_during_prompt = false;  // some prompt token attended to rows already cut
   bool is_usable = true;               // false after a cancelled or failed step: layers disagree
   EvictionStats evictions;
 
   // What the policy has been given to remember, beside the cache.
-  size_t policy_bytes() const { return queries.bytes() + moments.bytes(); }
+  size_t policy_bytes() const { return queries.bytes() + moments.bytes() + similarity.bytes(); }
 };
 
 // An independent copy: rows, policy, positions and statistics. Its peak begins with what it holds. Throws
@@ -74,7 +76,11 @@ kernels::QueryWindow query_window(const model::Hyperparameters& hyper,
 kernels::QueryMoments query_moments(const model::Hyperparameters& hyper,
                                     const policy::Policy& policy);
 
-// What these two will take, beside the cache.
+// Likewise, for how much attention changes the residual stream.
+kernels::ResidualSimilarity residual_similarity(const model::Hyperparameters& hyper,
+                                                const policy::Policy& policy);
+
+// What these will take, beside the cache.
 size_t policy_bytes(const model::Hyperparameters& hyper, const policy::Policy& policy);
 
 }  // namespace winnow::engine

@@ -196,7 +196,8 @@ Engine::Footprint Session::footprint(const PlanInput& input, WantedLogits logits
                         .order = input.order,
                         .has_all_logits = logits == WantedLogits::kAll,
                         .n_mass_rows = shape_.stores_mass ? cache::Cache::most_slots(max_rows) : 0,
-                        .is_counted = own_policy().needs().query_moments};
+                        .is_counted = own_policy().needs().query_moments,
+                        .is_compared = own_policy().needs().residual_similarity};
   Engine::Footprint whole = engine_.footprint(work);
   if (input.evict == EvictWhen::kBeforeQuestion) {
     work.n_prompt = input.prompt.document_end - input.prompt.begin;
@@ -220,6 +221,7 @@ void Session::reserve(int max_rows) {
     sequence_->evictions = saved_->evictions;
     sequence_->queries = std::move(saved_->queries);
     sequence_->moments = std::move(saved_->moments);
+    sequence_->similarity = std::move(saved_->similarity);
     saved_.reset();
   }
 }

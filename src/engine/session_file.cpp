@@ -224,6 +224,7 @@ void Session::save(const std::string& path) const {
   put_session(options_, *sequence_, file);
   put_transcript(transcript_, file);
   put_queries(sequence_->queries, file);
+  put_similarity(sequence_->similarity, file);
   put_moments(sequence_->moments, file);
   cache::put_cache(sequence_->cache, file);
   file.write(path, kFormat);
@@ -256,6 +257,8 @@ SavedSession load_session(const std::string& path, const model::Model& model) {
   resolve(policy, budget_rows, transcript, rows.shape(), reader);
   kernels::QueryWindow queries = query_window(model.hyper(), policy);
   read_queries(file, static_cast<int>(transcript.tokens.size()), queries);
+  kernels::ResidualSimilarity similarity = residual_similarity(model.hyper(), policy);
+  read_similarity(file, static_cast<int>(transcript.tokens.size()), similarity);
   kernels::QueryMoments moments = query_moments(model.hyper(), policy);
   read_moments(file, static_cast<int>(transcript.tokens.size()), moments);
   file.refuse_others();
@@ -263,6 +266,7 @@ SavedSession load_session(const std::string& path, const model::Model& model) {
           .rows = std::move(rows),
           .policy = std::move(policy),
           .queries = std::move(queries),
+          .similarity = std::move(similarity),
           .moments = std::move(moments),
           .chat = std::move(chat),
           .evict = evict,

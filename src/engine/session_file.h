@@ -15,6 +15,7 @@ struct SavedSession {
   cache::SavedCache rows;
   policy::Policy policy;  // resolved
   kernels::QueryWindow queries;
+  kernels::ResidualSimilarity similarity;
   kernels::QueryMoments moments;
   ChatFormat chat;
   EvictWhen evict;  // as the session had it

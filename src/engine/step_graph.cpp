@@ -82,12 +82,14 @@ StepGraph StepGraphs::build(const GraphShape& shape) {
     step.positions = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, shape.n_tokens);
     ggml_set_input(step.positions);
   }
+  ggml_tensor* attended_residual = nullptr;
   const model::GraphBuilder builder{
       .ctx = ctx,
       .hyper = hyper,
       .weights = is_prompt_class(shape.n_tokens) ? model_.prompt_weights() : model_.weights(),
       .positions = step.positions,
-      .n_ctx = n_ctx_};
+      .n_ctx = n_ctx_,
+      .attended_residual = shape.compares_residual ? &attended_residual : nullptr};
 
   ggml_tensor* x = nullptr;  // the residual stream [n_embd, n_tokens]
   if (shape.first_layer == 0 && shape.n_layers > 0) {
@@ -104,7 +106,12 @@ StepGraph StepGraphs::build(const GraphShape& shape) {
     const model::Projections qkv = model_.family().before_attention(builder, layer, x);
     ggml_tensor* const appended = kernels::build_append(ctx, ops, qkv.k, qkv.v);
     ggml_tensor* const attended = kernels::build_attend(ctx, ops, qkv.q, appended);
+    ggml_tensor* const before = x;
     x = model_.family().after_attention(builder, layer, x, attended);
+    if (shape.compares_residual) {  // nothing reads the node, so it has to be named
+      ggml_build_forward_expand(step.graph,
+                                kernels::build_compare(ctx, ops, before, attended_residual));
+    }
   }
   step.output = shape.has_logits ? model::logits(builder, x) : x;
   ggml_set_output(step.output);

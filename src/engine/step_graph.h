@@ -21,6 +21,7 @@ struct GraphShape {
   int n_layers = 0;
   int n_tokens = 0;
   bool has_logits = false;
+  bool compares_residual = false;  // what goes into attention and what comes out
 
   // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 misreads it
   auto operator<=>(const GraphShape&) const = default;

@@ -270,6 +270,19 @@ void StepContext::count_queries(int layer, const ggml_tensor* q, int thread,
   }
 }
 
+void StepContext::compare(int layer, const ggml_tensor* before, const ggml_tensor* after,
+                          int thread, int n_threads) noexcept {
+  const auto n_embd = static_cast<size_t>(before->ne[0]);
+  const auto* const from = static_cast<const float*>(before->data);
+  const auto* const to = static_cast<const float*>(after->data);
+  for (const Slice& slice : slices_) {
+    for (int i = thread; slice.similarity != nullptr && i < slice.n_tokens; i += n_threads) {
+      const size_t at = static_cast<size_t>(slice.first_token + i) * n_embd;
+      slice.similarity->add(layer, cosine(from + at, to + at, static_cast<int>(n_embd)));
+    }
+  }
+}
+
 void StepContext::attend_prompt_item(const Item& item, const LayerOps& ops, const ggml_tensor* q,
                                      ggml_tensor* out, float* scratch) noexcept {
   const Slice& slice = slices_[static_cast<size_t>(item.slice)];
@@ -343,6 +356,18 @@ ggml_tensor* build_append(ggml_context* ctx, LayerOps* ops, ggml_tensor* k, ggml
   const auto work = [](ggml_tensor* dst, int thread, int n_threads, void* user_data) {
     const auto* const layer = static_cast<LayerOps*>(user_data);
     layer->step->append(layer->layer, dst->src[0], dst->src[1], thread, n_threads);
+  };
+  return ggml_custom_4d(ctx, GGML_TYPE_F32, 1, 1, 1, 1, sources.data(), sources.size(), work,
+                        GGML_N_TASKS_MAX, ops);
+}
+
+ggml_tensor* build_compare(ggml_context* ctx, LayerOps* ops, ggml_tensor* before,
+                           ggml_tensor* after) {
+  WINNOW_CHECK(ggml_is_contiguous(before) && ggml_is_contiguous(after));
+  std::array<ggml_tensor*, 2> sources{before, after};
+  const auto work = [](ggml_tensor* dst, int thread, int n_threads, void* user_data) {
+    const auto* const layer = static_cast<LayerOps*>(user_data);
+    layer->step->compare(layer->layer, dst->src[0], dst->src[1], thread, n_threads);
   };
   return ggml_custom_4d(ctx, GGML_TYPE_F32, 1, 1, 1, 1, sources.data(), sources.size(), work,
                         GGML_N_TASKS_MAX, ops);

@@ -15,6 +15,7 @@
 #include "kernels/attend.h"
 #include "kernels/query_moments.h"
 #include "kernels/query_window.h"
+#include "kernels/residual_similarity.h"
 #include "kernels/rotation.h"
 
 namespace winnow::kernels {
@@ -24,11 +25,12 @@ struct Slice {
   cache::Cache* cache;
   int first_token;  // index in the batch
   int n_tokens;
-  int first_pos;                    // absolute position of the first token
-  bool is_prompt;                   // else one generated token, which takes the decode kernel
-  QueryWindow* queries = nullptr;   // where the tokens' queries are remembered; null: nowhere
-  QueryMoments* moments = nullptr;  // where they are counted; null: nowhere
-  float mass_decay = 1;             // a generated token multiplies column mass with this first
+  int first_pos;                   // absolute position of the first token
+  bool is_prompt;                  // else one generated token, which takes the decode kernel
+  QueryWindow* queries = nullptr;  // where the tokens' queries are remembered; null: nowhere
+  ResidualSimilarity* similarity = nullptr;  // where the residual stream is compared; null: nowhere
+  QueryMoments* moments = nullptr;           // where they are counted; null: nowhere
+  float mass_decay = 1;  // a generated token multiplies column mass with this first
 };
 
 class StepContext;
@@ -64,12 +66,15 @@ class StepContext {
   };
   size_t measure_scratch(const Demand& demand) const;
 
-  // The two nodes' work for one layer. Tensors: k, v [head_dim, n_kv_heads, n_tokens]; q [head_dim, n_heads, n_tokens];
+  // The nodes' work for one layer. Tensors: k, v [head_dim, n_kv_heads, n_tokens]; q [head_dim, n_heads, n_tokens];
   // out [head_dim * n_heads, n_tokens].
   void append(int layer, const ggml_tensor* k, const ggml_tensor* v, int thread,
               int n_threads) noexcept;
   void attend(const LayerOps& ops, const ggml_tensor* q, ggml_tensor* out, int thread,
               int n_threads) noexcept;
+  // Prompt tokens' cosine of the residual stream before and after a layer's attention, both [n_embd, n_tokens].
+  void compare(int layer, const ggml_tensor* before, const ggml_tensor* after, int thread,
+               int n_threads) noexcept;
 
  private:
   // A piece of work for one thread: a tile of prompt lanes, or some blocks of a decoding slice.
@@ -122,6 +127,10 @@ class StepContext {
 
 // Writes k and v to the caches; its output only carries the order.
 ggml_tensor* build_append(ggml_context* ctx, LayerOps* ops, ggml_tensor* k, ggml_tensor* v);
+
+// Compares the residual stream before and after attention [n_embd, n_tokens], where slices ask for it; has no output.
+ggml_tensor* build_compare(ggml_context* ctx, LayerOps* ops, ggml_tensor* before,
+                           ggml_tensor* after);
 
 // Attends over the caches after `appended`; returns [head_dim * n_heads, n_tokens].
 ggml_tensor* build_attend(ggml_context* ctx, LayerOps* ops, ggml_tensor* q, ggml_tensor* appended);

@@ -24,6 +24,8 @@ struct GraphBuilder {
   const Weights& weights;
   ggml_tensor* positions;  // [n_tokens] int32: the absolute position of each token
   int n_ctx;               // most positions of the session: some families rotate by it
+  // The residual stream [n_embd, n_tokens] after the attention of the layer that is being built, where somebody asks for it.
+  ggml_tensor** attended_residual = nullptr;
 };
 
 struct Family {

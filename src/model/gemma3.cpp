@@ -29,7 +29,7 @@ ggml_tensor* after_attention(const GraphBuilder& build, int layer, ggml_tensor* 
   const LayerWeights& w = build.weights.layers[static_cast<size_t>(layer)];
 
   ggml_tensor* projected = linear(build, w.wo, nullptr, attended);  // [n_embd, n_tokens]
-  x = ggml_add(build.ctx, rms_norm(build, projected, w.attn_post_norm), x);
+  x = after_residual(build, ggml_add(build.ctx, rms_norm(build, projected, w.attn_post_norm), x));
   ggml_tensor* ffn = gated_ffn(build, w, rms_norm(build, x, w.ffn_norm), Gate::kGelu);
   return ggml_add(build.ctx, rms_norm(build, ffn, w.ffn_post_norm), x);  // [n_embd, n_tokens]
 }

@@ -81,12 +81,19 @@ ggml_tensor* gated_ffn(const GraphBuilder& build, const LayerWeights& layer, ggm
   return linear(build, layer.ffn_down, nullptr, hidden);  // [n_embd, n_tokens]
 }
 
+ggml_tensor* after_residual(const GraphBuilder& build, ggml_tensor* x) {
+  if (build.attended_residual != nullptr) {
+    *build.attended_residual = x;
+  }
+  return x;
+}
+
 ggml_tensor* after_attention_pre_norm(const GraphBuilder& build, int layer, ggml_tensor* x,
                                       ggml_tensor* attended) {
   const LayerWeights& w = build.weights.layers[static_cast<size_t>(layer)];
 
   ggml_tensor* projected = linear(build, w.wo, w.bo, attended);  // [n_embd, n_tokens]
-  x = ggml_add(build.ctx, projected, x);
+  x = after_residual(build, ggml_add(build.ctx, projected, x));
   ggml_tensor* ffn = gated_ffn(build, w, rms_norm(build, x, w.ffn_norm));
   return ggml_add(build.ctx, ffn, x);  // [n_embd, n_tokens]
 }

@@ -25,6 +25,9 @@ ggml_tensor* rotate(const GraphBuilder& build, ggml_tensor* x, const Rope& rope,
 // What divides the frequencies [n_rot / 2] in the session's context; null where the file has none.
 ggml_tensor* frequency_factors(const GraphBuilder& build);
 
+// To be called with the residual stream [n_embd, n_tokens] once a layer's attention is part of it. Returns it.
+ggml_tensor* after_residual(const GraphBuilder& build, ggml_tensor* x);
+
 enum class Gate { kSilu, kGelu };
 
 // x [n_embd, n_tokens] -> down(activation(gate(x)) * up(x)), [n_embd, n_tokens].

@@ -6,14 +6,25 @@
 #include <vector>
 
 #include "policy/division.h"
+#include "policy/scorer.h"
 #include "policy/select.h"
 
 namespace winnow::policy {
 
-// Divides the budget over the layers that policies cut. Knows how many rows there are, not what they are.
+// Divides the budget over the layers that policies cut.
 class LayerAllocator {
  public:
   virtual ~LayerAllocator() = default;
+
+  // Beside what the scorer needs.
+  virtual Needs needs() const { return {}; }
+  // Throws invalid_argument where it cannot divide over so many.
+  virtual void check_shape(int /*n_layers*/, int /*n_kv_heads*/) const {}
+
+  // Whether it looks at rows. Then measure() says of each layer, once all have been read, what allocate() compares; called
+  // for different layers at the same time.
+  virtual bool measures() const { return false; }
+  virtual double measure(const LayerView& /*layer*/, Scratch& /*scratch*/) const { return 0; }
 
   struct Budget {
     int rows;     // per KV head, on average over the layers
@@ -21,7 +32,9 @@ class LayerAllocator {
     int n_most;   // rows per KV head of the layer that has most, at least `rows`
   };
   // The rows per KV head that each layer is meant to keep, in order: to `rows` [n_layers]. Their mean is the budget.
-  virtual void allocate(const Budget& budget, std::span<double> rows) const = 0;
+  // measured [n_layers]; empty where nothing is measured, or not yet.
+  virtual void allocate(const Budget& budget, std::span<const double> measured,
+                        std::span<double> rows) const = 0;
 };
 
 // The visible rows of one KV head.
@@ -30,6 +43,7 @@ struct HeadDemand {
   int n_least;                    // rows that it must keep: at least the protected ones
   Protected keep_anyway;          // of the n rows
   std::span<const float> scores;  // [n]; empty for an allocator that does not compare them
+  int layer = 0;                  // the how manieth of the layers that policies cut, from 0
 };
 
 // Whose rows make up for whose: what a head does not keep, another of the same group may.

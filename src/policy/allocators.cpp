@@ -17,7 +17,16 @@ std::vector<OptionDescription> describe_options(const AllocatorPart& part) {
   if (part.make_heads != nullptr) {
     part.make_heads(reader);
   }
+  if (part.make_both != nullptr) {
+    part.make_both(reader);
+  }
   return reader.descriptions();
+}
+
+std::vector<std::string> describe_needs(const AllocatorPart& part) {
+  OptionReader reader;
+  return part.make_layers == nullptr ? std::vector<std::string>{}
+                                     : describe(part.make_layers(reader)->needs());
 }
 
 }  // namespace winnow::policy

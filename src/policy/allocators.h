@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -11,29 +12,45 @@
 
 namespace winnow::policy {
 
+// What divides a layer's rows by the same numbers as the budget over the layers.
+struct LayersAndHeads {
+  std::unique_ptr<LayerAllocator> layers;
+  std::unique_ptr<HeadAllocator> heads;
+};
+
 struct AllocatorPart {
   std::string_view name;  // as users type it
   bool divides_layers;    // what it decides, so that two parts do not decide the same
   bool divides_heads;
-  // One of the two, or none for what is done without. Called with an empty reader to describe the options.
+  // One of the three. Called with an empty reader to describe the options.
   std::unique_ptr<LayerAllocator> (*make_layers)(OptionReader&);
   std::unique_ptr<HeadAllocator> (*make_heads)(OptionReader&);
+  LayersAndHeads (*make_both)(OptionReader&);
   std::string_view help;
 };
 
 std::unique_ptr<HeadAllocator> make_adakv(OptionReader&);
 std::unique_ptr<HeadAllocator> make_pool(OptionReader&);
 std::unique_ptr<HeadAllocator> make_uniform(OptionReader&);
+std::unique_ptr<LayerAllocator> make_cake(OptionReader&);
 std::unique_ptr<LayerAllocator> make_pyramid(OptionReader&);
+std::unique_ptr<LayerAllocator> make_squeeze(OptionReader&);
+LayersAndHeads make_table(OptionReader&);
 
 inline constexpr AllocatorPart kAllocators[] = {
-    {"adakv", false, true, nullptr, make_adakv,
+    {"adakv", false, true, nullptr, make_adakv, nullptr,
      "the heads of a layer share its budget: the best rows among all of them stay"},
-    {"pool", true, true, nullptr, make_pool,
+    {"cake", true, false, make_cake, nullptr, nullptr,
+     "layers keep more rows the wider and the less steady the attention of the last queries is"},
+    {"pool", true, true, nullptr, make_pool, nullptr,
      "all heads of all layers share the budget: the best rows among all of them stay"},
-    {"pyramid", true, false, make_pyramid, nullptr,
+    {"pyramid", true, false, make_pyramid, nullptr, nullptr,
      "early layers keep more rows than late ones, falling linearly"},
-    {"uniform", true, true, nullptr, make_uniform,
+    {"squeeze", true, false, make_squeeze, nullptr, nullptr,
+     "layers keep fewer rows whose attention changed least while prompts were read"},
+    {"table", true, true, nullptr, nullptr, make_table,
+     "layers, or the heads of each, keep what a file says"},
+    {"uniform", true, true, nullptr, make_uniform, nullptr,
      "every KV head keeps the same number of rows; what there is without an allocator"},
 };
 static_assert(std::ranges::is_sorted(kAllocators, {}, &AllocatorPart::name),
@@ -43,5 +60,8 @@ static_assert(std::ranges::is_sorted(kAllocators, {}, &AllocatorPart::name),
 const AllocatorPart* find_allocator(std::string_view name);
 
 std::vector<OptionDescription> describe_options(const AllocatorPart& part);
+
+// What it reads, with its options at their defaults (describe_needs() in policy/methods.h).
+std::vector<std::string> describe_needs(const AllocatorPart& part);
 
 }  // namespace winnow::policy

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "base/error.h"
@@ -70,17 +71,26 @@ int count_nan(std::span<const float> scores, const Protected& keep_anyway) {
 }
 
 // The best n_keep candidates of a head, or as many as the second stage (may be null) leaves -> kept [n_kept] slots. Returns
-// how many of the head's scores were compared and are not a number.
+// how many of the head's scores were compared and are not a number. `final_scores` (may be null) are those that were ranked,
+// [n_slots].
 int select_candidates(std::span<const ScoredHead> layer, int kv_head, int n_keep,
-                      const SecondStage* second_stage, Scratch& scratch, std::vector<int>& kept) {
+                      const SecondStage* second_stage, Scratch& scratch, std::vector<int>& kept,
+                      std::vector<float>* final_scores) {
   const ScoredHead& head = layer[static_cast<size_t>(kv_head)];
+  const auto note = [&](std::span<const float> scores) {
+    for (size_t i = 0; final_scores != nullptr && i < scores.size(); ++i) {
+      (*final_scores)[static_cast<size_t>(head.slot(i))] = scores[i];
+    }
+  };
   int n_nan = 0;
   if (second_stage == nullptr || n_keep >= std::ssize(head.scores)) {
+    note(head.scores);
     n_nan = select(head.scores, n_keep, head.keep_anyway, scratch, kept);
   } else {
     const Scratch::Frame frame(scratch);
     const std::span<float> rescored = scratch.take<float>(head.scores.size());
     n_keep = second_stage->rescore(layer, kv_head, n_keep, scratch, rescored);
+    note(rescored);
     select(rescored, n_keep, head.keep_anyway, scratch, kept);
     n_nan = count_nan(head.scores, head.keep_anyway);
   }
@@ -123,11 +133,15 @@ void release_after_a_prompt(Choice& choice) {
 
 }  // namespace
 
-void Policy::divide(std::span<const int> n_visible, int n_kv_heads, Division& division) const {
+void Policy::divide(std::span<const int> n_visible, int n_kv_heads, Division& division,
+                    std::span<const double> measured) const {
   const auto n_heads = static_cast<size_t>(n_kv_heads);
   const size_t n_layers = n_visible.size() / n_heads;
   const auto heads_of = [&](size_t layer) { return n_visible.subspan(layer * n_heads, n_heads); };
   division.rows.resize(n_layers);
+  if (layers_ != nullptr) {
+    layers_->check_shape(static_cast<int>(n_layers), n_kv_heads);
+  }
   if (is_unlimited() || sharing() != Sharing::kAll) {
     for (size_t layer = 0; layer < n_layers; ++layer) {
       int64_t rows = 0;
@@ -158,7 +172,7 @@ void Policy::divide(std::span<const int> n_visible, int n_kv_heads, Division& di
   if (layers_ != nullptr) {
     division.levels.resize(n_layers);
     layers_->allocate(
-        {.rows = budget_rows(), .n_least = n_least(), .n_most = static_cast<int>(n_most)},
+        {.rows = budget_rows(), .n_least = n_least(), .n_most = static_cast<int>(n_most)}, measured,
         division.levels);
     for (size_t layer = 0; layer < n_layers; ++layer) {
       division.shares[layer].target = division.levels[layer];
@@ -168,6 +182,23 @@ void Policy::divide(std::span<const int> n_visible, int n_kv_heads, Division& di
     share.target *= n_kv_heads;
   }
   divide_rows(total, n_kv_heads, division);
+}
+
+// What the layers' allocator finds in the rows, to choice.measured, where some have to go.
+void Policy::measure(std::span<const LayerView> layers, kernels::ParallelFor& parallel,
+                     Choice& choice) const {
+  choice.measured.clear();
+  const int64_t n_most = int64_t{budget_rows()} * std::ssize(choice.n_visible);
+  if (layers_ == nullptr || !layers_->measures() || sum(choice.n_visible) <= n_most) {
+    return;
+  }
+  choice.measured.resize(layers.size());
+  choice.threads.resize(static_cast<size_t>(parallel.n_threads()));
+  parallel.run(static_cast<int>(layers.size()), [&](int item, int thread) {
+    const auto layer = static_cast<size_t>(item);
+    choice.measured[layer] =
+        layers_->measure(layers[layer], choice.threads[static_cast<size_t>(thread)].scorer);
+  });
 }
 
 bool Policy::choose(std::span<const LayerView> layers, kernels::ParallelFor& parallel,
@@ -181,7 +212,9 @@ bool Policy::choose(std::span<const LayerView> layers, kernels::ParallelFor& par
       choice.n_visible.push_back(rows.n_visible());
     }
   }
-  divide(choice.n_visible, static_cast<int>(layers[0].heads.size()), choice.division);
+  measure(layers, parallel, choice);
+  divide(choice.n_visible, static_cast<int>(layers[0].heads.size()), choice.division,
+         choice.measured);
   return choose(layers, choice.division.rows, parallel, choice);
 }
 
@@ -207,7 +240,8 @@ bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> 
       choice.demands.push_back({.n = n,
                                 .n_least = std::min(n, n_least_candidates),
                                 .keep_anyway = protect(rows, protection),
-                                .scores = {}});
+                                .scores = {},
+                                .layer = layers[i].ordinal});
       choice.layer_rows[i] -= n_of_spans;
       n_rows += n;
     }
@@ -221,6 +255,13 @@ bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> 
   choice.n_keep.resize(n_heads);
   choice.kept.resize(n_heads);
   choice.n_nan.resize(n_heads);
+  if (choice.wants_scores) {
+    choice.final_scores.resize(n_heads);
+    for (size_t i = 0; i < n_heads; ++i) {
+      choice.final_scores[i].assign(static_cast<size_t>(choice.heads[i].rows().n),
+                                    std::numeric_limits<float>::quiet_NaN());
+    }
+  }
   choice.threads.resize(static_cast<size_t>(parallel.n_threads()));
   const auto run = [&](size_t n_items, const auto& body) {
     parallel.run(static_cast<int>(n_items), [&](int item, int thread) {
@@ -253,9 +294,10 @@ bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> 
   };
   const auto choose_rows = [&](size_t i, Scratch& scratch, const Choice::Scored& scored) {
     const size_t first = i / n_kv_heads * n_kv_heads;
-    choice.n_nan[i] = select_candidates(std::span(choice.scored_heads).subspan(first, n_kv_heads),
-                                        static_cast<int>(i - first), n_keep[i], second_stage_.get(),
-                                        scratch, choice.kept[i]);
+    choice.n_nan[i] =
+        select_candidates(std::span(choice.scored_heads).subspan(first, n_kv_heads),
+                          static_cast<int>(i - first), n_keep[i], second_stage_.get(), scratch,
+                          choice.kept[i], choice.wants_scores ? &choice.final_scores[i] : nullptr);
     merge_slots(scored.held_slots, choice.kept[i]);
   };
 

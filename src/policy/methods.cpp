@@ -25,13 +25,8 @@ std::vector<OptionDescription> describe_options(const Method& method) {
   return reader.descriptions();
 }
 
-std::vector<std::string> describe_needs(const Method& method) {
+std::vector<std::string> describe(const Needs& needs) {
   std::vector<std::string> list;
-  if (method.make == nullptr) {
-    return list;
-  }
-  OptionReader reader;
-  const Needs needs = method.make(reader)->needs();
   const auto add = [&list](bool is_needed, std::string what) {
     if (is_needed) {
       list.push_back(std::move(what));
@@ -42,8 +37,16 @@ std::vector<std::string> describe_needs(const Method& method) {
   add(needs.key_norms, "key norms");
   add(needs.column_mass, "column mass");
   add(needs.query_moments, "query moments");
+  add(needs.residual_similarity, "residual similarity");
   add(needs.n_queries > 0, "last " + std::to_string(needs.n_queries) + " queries");
+  add(needs.output_weights, "output weights");
   return list;
+}
+
+std::vector<std::string> describe_needs(const Method& method) {
+  OptionReader reader;
+  return method.make == nullptr ? std::vector<std::string>{}
+                                : describe(method.make(reader)->needs());
 }
 
 }  // namespace winnow::policy

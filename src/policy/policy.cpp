@@ -226,6 +226,11 @@ void Policy::make_allocators(std::span<const AllocatorPart* const> parts, Option
     if (part->make_heads != nullptr) {
       heads_ = part->make_heads(reader);
     }
+    if (part->make_both != nullptr) {
+      LayersAndHeads both = part->make_both(reader);
+      layers_ = std::move(both.layers);
+      heads_ = std::move(both.heads);
+    }
   }
   if (heads_ == nullptr) {
     heads_ = make_uniform(reader);
@@ -241,6 +246,9 @@ Needs Policy::needs() const {
     const Needs more = second_stage_->needs();
     needs.values |= more.values;
     needs.output_weights |= more.output_weights;
+  }
+  if (layers_ != nullptr) {
+    needs.add(layers_->needs());
   }
   return needs;
 }
@@ -278,7 +286,8 @@ Sharing Policy::sharing() const {
 }
 
 bool Policy::needs_all_layers() const {
-  return !is_unlimited() && heads_->sharing() == Sharing::kAll;
+  return !is_unlimited() &&
+         (heads_->sharing() == Sharing::kAll || (layers_ != nullptr && layers_->measures()));
 }
 
 int64_t Policy::most_rows(int n_layers, int n_kv_heads) const {

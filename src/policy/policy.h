@@ -67,6 +67,10 @@ using KeptSlots = std::vector<std::vector<int>>;
 // What choose() decided, and its scratch: used again and again, it allocates nothing once it has grown.
 struct Choice {
   KeptSlots kept;
+  // [n_layers * n_kv_heads, n_slots] where they are wanted: the scores that selection ranked, after all transforms; NaN for
+  // rows that were not chosen among.
+  bool wants_scores = false;
+  std::vector<std::vector<float>> final_scores;
 
   struct Head {
     LayerView layer;
@@ -80,6 +84,7 @@ struct Choice {
   std::vector<int> n_keep;               // the same
   std::vector<int> n_visible;            // the same
   std::vector<int64_t> layer_rows;       // [n_layers] to be divided, without what spans protect
+  std::vector<double> measured;          // [n_layers] where the layers' allocator looks at rows
   Division division;                     // of the budget over the layers
 
   struct Scored {
@@ -138,8 +143,11 @@ class Policy {
   int64_t most_held_rows(int n_layers, int n_kv_heads) const;
 
   // The rows that each layer keeps in all its heads, to division.rows [n_layers], of n_visible [n_layers, n_kv_heads] that
-  // there are: all the layers that policies cut. The sum of the budgets, or all rows where there are fewer.
-  void divide(std::span<const int> n_visible, int n_kv_heads, Division& division) const;
+  // there are: all the layers that policies cut. The sum of the budgets, or all rows where there are fewer. `measured`
+  // [n_layers]: what an allocator that looks at rows has found; without it, layers are alike to such a one. Throws
+  // invalid_argument where a table of the user's is of another shape.
+  void divide(std::span<const int> n_visible, int n_kv_heads, Division& division,
+              std::span<const double> measured = {}) const;
 
   // What every KV head of the given layers keeps, to choice.kept, when layers keep `layer_rows` [n_layers]; false when none
   // holds more. Where heads of several layers share, all must be given. Heads are scored in one parallel step, so decoding
@@ -157,6 +165,8 @@ class Policy {
   PolicyOptions options_;
   void make_transforms(std::span<const TransformPart* const> parts, OptionReader& reader);
   void make_allocators(std::span<const AllocatorPart* const> parts, OptionReader& reader);
+  void measure(std::span<const LayerView> layers, kernels::ParallelFor& parallel,
+               Choice& choice) const;
   int n_least() const;  // rows that every head keeps, where it has them
 
   std::shared_ptr<const Scorer> scorer_;  // copies share the parts: using them changes nothing

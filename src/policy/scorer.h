@@ -5,12 +5,15 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "base/scratch.h"
 #include "cache/rows.h"
 #include "kernels/attend.h"
 #include "kernels/query_moments.h"
 #include "kernels/query_window.h"
+#include "kernels/residual_similarity.h"
 #include "kernels/rotation.h"
 #include "policy/output_weights.h"
 
@@ -26,7 +29,8 @@ struct Needs {
   bool key_norms = false;    // HeadRows::scores: the squared key norm, written at append
   bool column_mass = false;  // HeadRows::mass: the softmax weights received from all queries so far
   float mass_decay = 1;      // each generated token multiplies the column mass so far with it
-  bool query_moments = false;  // LayerView::moments: of all queries so far
+  bool residual_similarity = false;  // LayerView::similarity: of all prompt tokens so far
+  bool query_moments = false;        // LayerView::moments: of all queries so far
   int n_queries = 0;  // LayerView::queries holds the last so many, or as many as there were
   bool output_weights = false;  // LayerView::output_weights, read with the values
 
@@ -37,10 +41,15 @@ struct Needs {
     key_norms |= other.key_norms;
     column_mass |= other.column_mass;
     query_moments |= other.query_moments;
+    residual_similarity |= other.residual_similarity;
     n_queries = std::max(n_queries, other.n_queries);
     output_weights |= other.output_weights;
   }
 };
+
+// For people and `winnow methods --json`: "keys", "values", "key norms", "column mass", "query moments", "residual
+// similarity", "last 64 queries", "output weights".
+std::vector<std::string> describe(const Needs& needs);
 
 // One layer's rows, as attention sees them.
 struct LayerView {
@@ -54,8 +63,10 @@ struct LayerView {
   kernels::AttendShape attention = {};
   const kernels::QueryWindow* queries = nullptr;
   const kernels::QueryMoments* moments = nullptr;
+  const kernels::ResidualSimilarity* similarity = nullptr;
   const kernels::Rotation* rotation = nullptr;  // of queries and keys
   const OutputWeights* output_weights = nullptr;
+  int ordinal = 0;  // the how manieth of the layers that policies cut, from 0
 };
 
 class Scorer {

@@ -19,4 +19,10 @@ std::vector<OptionDescription> describe_options(const TransformPart& part) {
   return reader.descriptions();
 }
 
+std::vector<std::string> describe_needs(const TransformPart& part) {
+  OptionReader reader;
+  return part.make_second_stage == nullptr ? std::vector<std::string>{}
+                                           : describe(part.make_second_stage(reader)->needs());
+}
+
 }  // namespace winnow::policy

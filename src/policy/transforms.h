@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -44,5 +45,8 @@ static_assert(std::ranges::is_sorted(kTransforms, {}, &TransformPart::name),
 const TransformPart* find_transform(std::string_view name);
 
 std::vector<OptionDescription> describe_options(const TransformPart& part);
+
+// What it reads beside scores, with its options at their defaults, as describe() says it.
+std::vector<std::string> describe_needs(const TransformPart& part);
 
 }  // namespace winnow::policy

@@ -382,6 +382,7 @@ TEST(Methods, TextAndJsonListAll) {
     EXPECT_EQ(listed["name"], part.name);
     EXPECT_EQ(listed["help"], part.help);
     EXPECT_EQ(listed["cost"], part.cost);
+    EXPECT_EQ(listed["needs"], json(policy::describe_needs(part)));
     EXPECT_EQ(listed["decides"], part.make_normalizer != nullptr ? "scores" : "rows");
     EXPECT_EQ(listed["options"].size(), policy::describe_options(part).size());
   }
@@ -392,6 +393,7 @@ TEST(Methods, TextAndJsonListAll) {
     EXPECT_NE(text.out.find(part.help), std::string::npos) << part.name;
     EXPECT_EQ(listed["name"], part.name);
     EXPECT_EQ(listed["help"], part.help);
+    EXPECT_EQ(listed["needs"], json(policy::describe_needs(part)));
     EXPECT_EQ(listed["divides"].size(),
               (part.divides_layers ? 1U : 0U) + (part.divides_heads ? 1U : 0U));
     EXPECT_EQ(listed["options"].size(), policy::describe_options(part).size());

@@ -85,7 +85,8 @@ Result result_of(const Arrays& arrays, const std::string& spec) {
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   const std::string file = read_text_file(output_path());
   const NpzFile npz(std::as_bytes(std::span(file)), output_path());
-  EXPECT_EQ(npz.names(), (std::vector<std::string>{"kept", "n_kept", "policy", "scores"}));
+  EXPECT_EQ(npz.names(),
+            (std::vector<std::string>{"final_scores", "kept", "n_kept", "policy", "scores"}));
   Result result{.scores = npy_floats(*npz.find("scores"), "scores"),
                 .kept = {},
                 .n_kept = npy_integers(*npz.find("n_kept"), "n_kept"),
@@ -356,6 +357,42 @@ TEST(Score, CallsItCannotCarryOutAreRefused) {
       run_winnow({"score", "-i", write_text("case.npz", file), "-o",
                   temporary_path("no-folder") + "/out.npz", "--policy", "knorm:budget=12"}),
       kIo, {"out.npz"});
+}
+
+// With transforms, what selection ranks is written too, and the best of it are kept.
+TEST(Score, WritesFinalScoresToo) {
+  const auto floats_of = [](const std::string& spec, const char* name) {
+    EXPECT_EQ(score(npz_of(golden_case()), {spec}).status, 0);
+    const std::string file = read_text_file(output_path());
+    const NpzFile npz(std::as_bytes(std::span(file)), output_path());
+    return npy_floats(*npz.find(name), name);
+  };
+  const std::string plain = "knorm:budget=12,n_sink=0,n_recent=0";
+  EXPECT_EQ(floats_of(plain, "final_scores"), floats_of(plain, "scores"));
+  const std::string ranked = "knorm+rank:budget=12,n_sink=0,n_recent=0";
+  EXPECT_EQ(floats_of(ranked, "scores"), floats_of(plain, "scores"));
+  std::vector<float> final_scores = floats_of(ranked, "final_scores");
+  const auto kept = result_of(golden_case(), ranked).kept;
+  for (const int row : kept[0]) {
+    EXPECT_GT(final_scores[static_cast<size_t>(row)], 0.5F);
+  }
+  std::sort(final_scores.begin(), final_scores.begin() + 24);
+  for (int i = 0; i < 24; ++i) {
+    EXPECT_FLOAT_EQ(final_scores[static_cast<size_t>(i)], static_cast<float>(i + 1) / 24);
+  }
+  const std::string chunks = "knorm+chunkkv:budget=12,n_sink=0,n_recent=0,chunk=4";
+  EXPECT_NE(floats_of(chunks, "final_scores"), floats_of(chunks, "scores"));
+  const std::string all = "knorm+rank:budget=24,n_sink=0,n_recent=0";
+  EXPECT_EQ(floats_of(all, "final_scores"), floats_of(all, "scores"));
+}
+
+TEST(Score, TakesIntegers) {
+  std::vector<int32_t> keys(2 * 24 * 8);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    keys[i] = static_cast<int32_t>(i % 7) - 3;
+  }
+  const Arrays arrays{{"K", array("<i4", {2, 24, 8}, keys)}};
+  EXPECT_EQ(result_of(arrays, "knorm:budget=12").n_kept, (std::vector<int64_t>{12, 12}));
 }
 
 }  // namespace

@@ -20,8 +20,9 @@ using engine::PrefillOrder;
 using engine::Sequence;
 using model::Model;
 
-constexpr const char* kStacks[] = {"knorm+adakv", "knorm+pyramid", "knorm+pyramid+adakv",
-                                   "knorm+pool", "random+pool"};
+constexpr const char* kStacks[] = {"knorm+adakv",    "knorm+pyramid", "knorm+pyramid+adakv",
+                                   "knorm+pool",     "random+pool",   "knorm+squeeze",
+                                   "tova+cake+adakv"};
 
 test::TinyModelOptions several_heads() {
   return {.n_layers = 4, .n_heads = 6, .n_kv_heads = 3, .head_dim = 32};
@@ -89,6 +90,58 @@ TEST(RaggedHeads, PerChunkEvictionKeepsTheSum) {
     EXPECT_TRUE(sequence.evicted_during_prompt);
     EXPECT_LE(sequence.cache.peak_bytes(),
               (50 + 64) * n_heads(sequence) * sequence.cache.shape().row_bytes());
+  }
+}
+
+// What layers are measured by does not depend on chunks, threads or a cache file on the way.
+TEST(MeasuredLayers, AreTheSameForAnyChunking) {
+  const Model model(test::write_tiny_model(several_heads()), {});
+  const auto prompt = test::random_tokens(300, model.hyper().n_vocab);
+  for (const char* policy : {"knorm+squeeze:budget=50", "knorm+cake:budget=50"}) {
+    std::vector<std::vector<int>> expected;
+    for (const int n_batch : {16, 50, 300}) {
+      for (const int n_threads : {1, 2}) {
+        Engine engine(model, {.n_threads = n_threads, .n_batch = n_batch});
+        Sequence sequence = test::make_sequence(model, policy);
+        test::feed_all(engine, sequence, prompt, PrefillOrder::kChunkMajor);
+        const auto kept = test::kept_positions(sequence.cache);
+        if (expected.empty()) {
+          expected = kept;
+        }
+        EXPECT_EQ(kept, expected) << policy << " " << n_batch;
+      }
+    }
+  }
+}
+
+TEST(MeasuredLayers, CountEveryPromptTokenAndNoOther) {
+  const Model model(test::write_tiny_model(several_heads()), {});
+  Engine engine(model, {.n_threads = 2, .n_batch = 64});
+  Sequence sequence = test::make_sequence(model, "knorm+squeeze:budget=50");
+  test::feed_all(engine, sequence, test::random_tokens(300, model.hyper().n_vocab),
+                 PrefillOrder::kChunkMajor);
+  const auto sums = sequence.similarity.sums(2);
+  EXPECT_EQ(sums.n, 300);
+  EXPECT_GT(std::abs(sequence.similarity.mean(2)), 1e-3);
+  EXPECT_NE(sums.cosines, sequence.similarity.sums(1).cosines);
+  test::decode_all(engine, sequence, test::random_tokens(9, model.hyper().n_vocab, 2));
+  EXPECT_EQ(sequence.similarity.sums(2).n, 300);
+  EXPECT_EQ(sequence.similarity.sums(2).cosines, sums.cosines);
+}
+
+TEST(MeasuredLayers, CannotBeCutOneByOne) {
+  const Model model(test::write_tiny_model(several_heads()), {});
+  Engine engine(model, {.n_threads = 1, .n_batch = 64});
+  for (const char* policy : {"knorm+squeeze:budget=50", "knorm+cake:budget=50"}) {
+    Sequence sequence = test::make_sequence(model, policy);
+    EXPECT_NE(test::error_of(ErrorCode::kInvalidArgument,
+                             [&] {
+                               test::feed_all(engine, sequence,
+                                              test::random_tokens(90, model.hyper().n_vocab),
+                                              PrefillOrder::kLayerMajor);
+                             })
+                  .find("needs --prefill chunk-major"),
+              std::string::npos);
   }
 }
 
@@ -216,6 +269,10 @@ TEST(RaggedHeads, ForkAndTrim) {
   for (const std::string stack : kStacks) {
     const std::string spec = stack + ":budget=40,slack=10";
     Sequence sequence = test::make_sequence(model, spec);
+    const policy::Needs needs = sequence.policy.needs();
+    if (needs.n_queries > 0 || needs.residual_similarity) {
+      continue;  // such a one cannot go back, nor be cut from a cache that has not watched
+    }
     test::feed_all(engine, sequence, prompt, order_of(sequence));
     Sequence full = test::make_sequence(model);
     test::feed_all(engine, full, prompt);

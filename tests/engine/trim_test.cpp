@@ -224,23 +224,41 @@ TEST(Trim, PoliciesThatHaveSeenLaterQueriesCannotGoBack) {
   const Model model(test::write_tiny_model(), {});
   Engine engine(model, {.n_threads = 1, .n_batch = 64});
   const auto tokens = test::random_tokens(60, model.hyper().n_vocab);
-  for (const char* policy : {"snapkv:budget=100", "tova:budget=100", "h2o:budget=100",
-                             "expected-attention:budget=100"}) {
+  for (const char* policy :
+       {"snapkv:budget=100", "tova:budget=100", "h2o:budget=100", "expected-attention:budget=100",
+        "knorm+squeeze:budget=100", "knorm+cake:budget=100"}) {
     Sequence sequence = test::make_sequence(model, policy);
-    const auto expected = test::feed_all(engine, sequence, tokens);
+    const auto expected = test::feed_all(engine, sequence, tokens, PrefillOrder::kChunkMajor);
     const std::string message =
         test::error_of(ErrorCode::kInvalidArgument, [&] { engine::trim(sequence, 50); });
     EXPECT_NE(message.find("later queries (allowed: 0 and 60)"), std::string::npos) << message;
     engine::trim(sequence, 60);
     EXPECT_EQ(sequence.positions_fed, 60);
     engine::trim(sequence, 0);
-    EXPECT_TRUE(test::same_bits(test::feed_all(engine, sequence, tokens), expected)) << policy;
+    EXPECT_TRUE(test::same_bits(test::feed_all(engine, sequence, tokens, PrefillOrder::kChunkMajor),
+                                expected))
+        << policy;
     Sequence fresh = test::make_sequence(model, policy);
-    test::feed_all(engine, fresh, tokens);
+    test::feed_all(engine, fresh, tokens, PrefillOrder::kChunkMajor);
     const auto next = test::random_tokens(60, model.hyper().n_vocab, 2);
     EXPECT_TRUE(test::same_bits(test::decode_all(engine, sequence, next),
                                 test::decode_all(engine, fresh, next)))
         << policy;
+  }
+}
+
+// Whatever else stands in the way, what is allowed is the same.
+TEST(Trim, WhatIsAllowedThenDoesNotDependOnRowsThatAreGone) {
+  const Model model(test::write_tiny_model(), {});
+  Engine engine(model, {.n_threads = 1, .n_batch = 64});
+  Sequence sequence = test::make_sequence(model, "snapkv:budget=20,obs_window=4");
+  test::feed_all(engine, sequence, test::random_tokens(60, model.hyper().n_vocab));
+  for (const int n_positions : {1, 30, 59}) {
+    EXPECT_NE(
+        test::error_of(ErrorCode::kInvalidArgument, [&] { engine::trim(sequence, n_positions); })
+            .find("later queries (allowed: 0 and 60)"),
+        std::string::npos)
+        << n_positions;
   }
 }
 

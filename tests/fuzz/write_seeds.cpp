@@ -1,5 +1,5 @@
-// Writes what the fuzz targets begin with: write_seeds FOLDER fills FOLDER/cache, FOLDER/gguf, FOLDER/npz, FOLDER/spec
-// and FOLDER/text.
+// Writes what the fuzz targets begin with: write_seeds FOLDER fills FOLDER/cache, FOLDER/gguf, FOLDER/npz,
+// FOLDER/spec, FOLDER/table and FOLDER/text.
 
 #include <cstdio>
 #include <filesystem>
@@ -117,6 +117,8 @@ int main(int argc, char** argv) {
   winnow::write(folder / "gguf", files);
   winnow::write(folder / "npz", winnow::cases());
   winnow::write(folder / "spec", winnow::specs());
+  winnow::write(folder / "table",
+                {R"({"weights": [1, 2.5]})", R"({"comment": "x", "rows": [[1, 2], [3, 4]]})"});
   winnow::write(folder / "text", winnow::kTexts);
   return 0;
 }

@@ -132,7 +132,8 @@ struct TinyOutputWeights final : OutputWeights {
 class TinyLayer {
  public:
   explicit TinyLayer(std::vector<TinyHead> heads, int layer = 0)
-      : heads_(std::move(heads)), layer_(layer) {
+      : heads_(std::move(heads)), layer_(layer), similarity_(layer + 1) {
+    similarity_.add(layer, 1 / (1.0 + layer));
     size_t n_most = 0;
     for (const TinyHead& head : heads_) {
       n_most = std::max(n_most, head.positions.size() * static_cast<size_t>(head.head_dim));
@@ -208,8 +209,10 @@ class TinyLayer {
             .attention = attention_,
             .queries = &queries_,
             .moments = &moments_,
+            .similarity = &similarity_,
             .rotation = &rotation_,
-            .output_weights = &output_weights_};
+            .output_weights = &output_weights_,
+            .ordinal = layer_};
   }
 
   // What the policy keeps of this layer alone [n_kv_heads, n_kept*].
@@ -266,6 +269,7 @@ class TinyLayer {
   kernels::AttendShape attention_;
   kernels::QueryWindow queries_;
   kernels::QueryMoments moments_;
+  kernels::ResidualSimilarity similarity_;
   kernels::Rotation rotation_;
   TinyOutputWeights output_weights_;
 };

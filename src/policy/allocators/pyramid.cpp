@@ -31,7 +31,8 @@ class Pyramid final : public LayerAllocator {
  public:
   explicit Pyramid(const PyramidOptions& options) : options_(options) {}
 
-  void allocate(const Budget& budget, std::span<double> rows) const override {
+  void allocate(const Budget& budget, std::span<const double> /*measured*/,
+                std::span<double> rows) const override {
     const double mean = budget.rows;
     double last = std::max(mean / static_cast<double>(options_.beta),
                            static_cast<double>(budget.n_least));  // Eq. (2)

@@ -16,7 +16,7 @@ std::vector<double> line(const LayerAllocator::Budget& budget, size_t n_layers,
                          const std::string& beta = "20") {
   OptionReader reader({{"beta", beta}});
   std::vector<double> rows(n_layers);
-  make_pyramid(reader)->allocate(budget, rows);
+  make_pyramid(reader)->allocate(budget, {}, rows);
   EXPECT_TRUE(reader.problems().empty());
   return rows;
 }
