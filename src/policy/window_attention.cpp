@@ -1,9 +1,11 @@
 #include "policy/window_attention.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "kernels/blocks.h"
+#include "kernels/row_kernels.h"
 
 namespace winnow::policy {
 
@@ -67,6 +69,35 @@ void window_mass(const LayerView& layer, int kv_head, GroupHeads heads, int n_qu
                       .n_tokens = n_queries,
                       .first_pos = first_pos},
                      layer.attention.scale, kernels::kWindowMassScale, scratch, mass);
+}
+
+void last_query_mass(const LayerView& layer, int kv_head, Scratch& scratch,
+                     std::span<int64_t> mass) {
+  const Scratch::Frame frame(scratch);
+  const cache::HeadRows& rows = layer.heads[static_cast<size_t>(kv_head)];
+  WINNOW_CHECK(n_remembered(layer, 1) == 1 && std::ssize(mass) == rows.n);
+  const int pos = layer.queries->end_pos(layer.layer) - 1;
+  const std::span<const int> visible =
+      cache::visible_slots(rows, scratch.take<int>(static_cast<size_t>(rows.n)));
+  const auto end =
+      std::ranges::upper_bound(visible, pos, {}, [&](int slot) { return rows.positions[slot]; });
+  const std::span<const int> slots = visible.first(static_cast<size_t>(end - visible.begin()));
+  const std::span<float> weights = scratch.take<float>(slots.size());
+  const std::span<float> q = scratch.take<float>(static_cast<size_t>(rows.head_dim));
+  const int group = layer.attention.gqa_group_size();
+  std::ranges::fill(mass, 0);
+  for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+    const float* const query = layer.queries->query(layer.layer, head, pos);
+    std::transform(query, query + q.size(), q.begin(),
+                   [&](float each) { return each * layer.attention.scale; });
+    kernels::row_dots(kernels::keys_of(rows), slots, q, weights, scratch);
+    kernels::softmax(weights);
+    for (size_t i = 0; i < slots.size(); ++i) {
+      const double weight = std::isnan(weights[i]) ? 0.0 : static_cast<double>(weights[i]);
+      mass[static_cast<size_t>(slots[i])] +=
+          static_cast<int64_t>(weight * kernels::kWindowMassScale);
+    }
+  }
 }
 
 }  // namespace winnow::policy

@@ -38,4 +38,9 @@ struct GroupHeads {
 void window_mass(const LayerView& layer, int kv_head, GroupHeads heads, int n_queries,
                  Scratch& scratch, std::span<int64_t> mass);
 
+// The same of the last query alone and of all query heads of the group, in passes over the keys: what decoding can ask for at
+// every token.
+void last_query_mass(const LayerView& layer, int kv_head, Scratch& scratch,
+                     std::span<int64_t> mass);
+
 }  // namespace winnow::policy

@@ -59,8 +59,7 @@ class Tova final : public Scorer {
     const Scratch::Frame frame(scratch);
     const cache::HeadRows& paid = layer.heads[static_cast<size_t>(kv_head)];
     const std::span<int64_t> mass = scratch.take<int64_t>(static_cast<size_t>(paid.n));
-    window_mass(layer, kv_head, {.first = 0, .n = layer.attention.gqa_group_size()},
-                n_remembered(layer, 1), scratch, mass);
+    last_query_mass(layer, kv_head, scratch, mass);
     size_t from = 0;
     for (size_t slot = 0; slot < total.size(); ++slot) {
       while (from < mass.size() && paid.positions[from] < rows.positions[slot]) {
