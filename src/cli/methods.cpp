@@ -57,6 +57,7 @@ ordered_json methods_json() {
                        {"class", method.kind},
                        {"needs", policy::describe_needs(method)},
                        {"path_independent", method.is_path_independent},
+                       {"slack", method.slack},
                        {"cost", method.cost},
                        {"help", method.help},
                        {"options", options_json(policy::describe_options(method))}});

@@ -108,6 +108,12 @@ ordered_json budget_json(int budget_rows) {
   return budget_rows == INT_MAX ? ordered_json(nullptr) : ordered_json(budget_rows);
 }
 
+// What heads may hold while tokens are generated.
+ordered_json capacity_json(const policy::Policy& policy) {
+  return policy.is_unlimited() ? ordered_json(nullptr)
+                               : ordered_json(policy.budget_rows() + policy.slack());
+}
+
 // As the user would write it: 0.1, not 0.10000000149011612.
 double decimal(float value) {
   return std::stod(number_text(value));
@@ -205,6 +211,7 @@ ordered_json result_json(const model::Model& model, const std::string& weights_o
       {"n_generated", result.n_generated},
       {"policy", sequence.policy.spec()},
       {"budget_rows", budget_json(sequence.policy.budget_rows())},
+      {"capacity_rows", capacity_json(sequence.policy)},
       {"budget_extra_rows", sequence.policy.extra_rows()},
       {"protected", protected_json(sequence)},
       {"evict", engine::evict_when_name(result.evict)},

@@ -83,7 +83,7 @@ class RowCount {
   int64_t longest() const { return longest_; }  // of a head
 
  private:
-  int64_t slack() const { return policy_.is_unlimited() ? 0 : policy_.options().slack; }
+  int64_t slack() const { return policy_.is_unlimited() ? 0 : policy_.slack(); }
   int64_t capacity() const { return policy_.budget_rows() + slack(); }
 
   void decode_each(int64_t n_tokens) {

@@ -12,7 +12,7 @@ bool is_within_budget(const engine::Sequence& sequence, int n_uncut) {
     return true;
   }
   const policy::RowsHeld held = engine::rows_held(sequence.cache);
-  const int64_t most = sequence.policy.budget_rows() + sequence.policy.options().slack + n_uncut;
+  const int64_t most = sequence.policy.budget_rows() + sequence.policy.slack() + n_uncut;
   return held.all <= most * held.n_layers * held.n_kv_heads;
 }
 

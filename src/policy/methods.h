@@ -20,6 +20,7 @@ struct Method {
   // opens no file and does not throw.
   std::unique_ptr<Scorer> (*make)(OptionReader&);
   std::string_view cost;  // of each eviction, beside selecting
+  int slack;  // by default: as many rows as make evictions while decoding cost a small part of a token
   std::string_view help;
 };
 
@@ -35,27 +36,27 @@ std::unique_ptr<Scorer> make_tova(OptionReader&);
 
 inline constexpr Method kMethods[] = {
     {"expected-attention", "statistics", false, make_expected_attention,
-     "a product of each key with a matrix of each query head, and reads each value",
+     "a product of each key with a matrix of each query head, and reads each value", 64,
      "keeps the rows that later queries should attend to, judged by the queries so far"},
-    {"full", "none", true, nullptr, "none", "keeps every row: the full cache"},
+    {"full", "none", true, nullptr, "none", 0, "keeps every row: the full cache"},
     {"h2o", "attention", false, make_h2o,
-     "reads 8 bytes a row, summed up while attention is computed",
+     "reads 8 bytes a row, summed up while attention is computed", 0,
      "keeps the rows that have received most attention from all queries so far"},
-    {"keydiff", "key", false, make_keydiff, "reads each key twice",
+    {"keydiff", "key", false, make_keydiff, "reads each key twice", 16,
      "keeps the rows whose keys point elsewhere than the mean key"},
-    {"knorm", "key", true, make_knorm, "reads 4 bytes a row, written at append",
+    {"knorm", "key", true, make_knorm, "reads 4 bytes a row, written at append", 0,
      "keeps the rows whose keys have the lowest L2 norm"},
-    {"lagkv", "value", false, make_lagkv, "reads each key and value twice",
+    {"lagkv", "value", false, make_lagkv, "reads each key and value twice", 16,
      "keeps the rows whose channels spread most, measured by the rows after them"},
-    {"random", "none", true, make_random, "a hash of each row's position",
+    {"random", "none", true, make_random, "a hash of each row's position", 0,
      "keeps rows at random: the floor any method must beat"},
     {"snapkv", "attention", false, make_snapkv,
-     "attention of obs_window queries of each query head, without the values",
+     "attention of obs_window queries of each query head, without the values", 64,
      "keeps the rows that the last queries attend to, and their neighbours"},
-    {"streaming", "position", true, make_streaming, "none",
+    {"streaming", "position", true, make_streaming, "none", 0,
      "keeps the first n_sink and the last rows"},
     {"tova", "attention", false, make_tova,
-     "attention of one query of each query head, without the values",
+     "attention of one query of each query head, without the values", 16,
      "keeps the rows that the last query attends to"},
 };
 static_assert(std::ranges::is_sorted(kMethods, {}, &Method::name), "kMethods is sorted by name");

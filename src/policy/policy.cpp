@@ -264,6 +264,18 @@ void Policy::resolve(BudgetContext context) {
   context.n_sink = options_.n_sink;
   context.n_recent = options_.n_recent;
   budget_rows_ = resolve_budget(options_.budget, context);
+  const int64_t n_in_spans = n_held({.n_sink = context.n_sink, .spans = context.spans});
+  slack_ = options_.slack;
+  if (slack_ < 0) {
+    slack_ = std::min(method_->slack, budget_rows_ / 8);
+    if (options_.budget.unit == Budget::Unit::kBytes) {
+      const bool has_room =
+          protection_problem(budget_rows_ - slack_, options_.n_sink, options_.n_recent, n_in_spans)
+              .empty();
+      slack_ = has_room ? slack_ : 0;
+      budget_rows_ -= slack_;
+    }
+  }
   n_recent_ = options_.n_recent < 0 ? default_n_recent(budget_rows_) : options_.n_recent;
   extra_rows_ = options_.budget.unit == Budget::Unit::kPercent ? context.n_extra : 0;
   spans_ = std::move(context.spans);
@@ -305,11 +317,16 @@ int64_t Policy::most_rows(int n_layers, int n_kv_heads) const {
 
 int64_t Policy::most_held_rows(int n_layers, int n_kv_heads) const {
   const int64_t most_kept = most_rows(n_layers, n_kv_heads);
-  return most_kept + most_kept / budget_rows() * options_.slack;
+  return most_kept + most_kept / budget_rows() * slack_;
 }
 
 int Policy::n_least() const {
   return options_.n_sink + n_recent_ + static_cast<int>(n_held(protection())) + 1;
+}
+
+int Policy::slack() const {
+  WINNOW_CHECK(is_resolved());
+  return slack_;
 }
 
 int Policy::n_recent() const {

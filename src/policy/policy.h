@@ -33,7 +33,8 @@ struct PolicyOptions {
   int n_sink = 4;                           // first positions always kept
   int n_recent = -1;                        // last rows always kept; -1: a quarter of the budget
   std::vector<ProtectedPart> protect = {};  // parts of the prompts that always stay
-  int slack = 0;  // rows beyond the budget that may be used before heads are cut back
+  // Rows beyond the budget that may be used before heads are cut back; -1: the method's.
+  int slack = -1;
 
   template <typename Visitor>
   void visit(Visitor& v) {
@@ -43,8 +44,9 @@ struct PolicyOptions {
       "the last rows are always kept; -1: a quarter of the budget");
     v(protect, "protect",
       "parts of the prompts that are always kept, beside sinks and the last rows");
-    v(slack, "slack", 0, 1 << 20,
-      "rows beyond the budget that decoding, and --evict per-chunk, may use before rows go");
+    v(slack, "slack", -1, 1 << 20,
+      "rows beyond the budget that decoding, and --evict per-chunk, may use before rows go; -1: "
+      "what the method's cost calls for, at most an eighth of the budget");
   }
 };
 
@@ -128,8 +130,8 @@ class Policy {
   bool is_unlimited() const;
 
   // Fixes the number of rows per KV head, when the prompt is known; n_sink and n_recent of the context are the
-  // policy's own. May be called again when the prompt has grown. Throws what resolve_budget throws. A budget in rows,
-  // or none, is resolved from the start.
+  // policy's own. May be called again when the prompt has grown. A budget in bytes holds the method's slack too. Throws
+  // what resolve_budget throws. A budget in rows, or none, is resolved from the start.
   void resolve(BudgetContext context);
   bool is_resolved() const { return budget_rows_ > 0; }
   // The following need a resolved policy.
@@ -137,6 +139,7 @@ class Policy {
   int64_t extra_rows() const { return extra_rows_; }  // of these, on top of a percentage
   int n_recent() const;                               // as resolved
   Protection protection() const;
+  int slack() const;
   // The most rows that one head may keep: what an allocator gives it of the budgets of others included.
   int64_t most_rows(int n_layers, int n_kv_heads) const;
   // The most that one may hold before heads are cut again: slack included.
@@ -178,6 +181,7 @@ class Policy {
   int budget_rows_ = 0;  // 0: not resolved
   int n_recent_ = 0;
   int64_t extra_rows_ = 0;
+  int slack_ = 0;
   std::vector<PositionSpan> spans_;  // protected, as resolved
 };
 

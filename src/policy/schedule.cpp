@@ -24,7 +24,7 @@ int64_t rows_per_head(const Policy& policy, const RowsHeld& held) {
 }
 
 bool is_due(const Policy& policy, int64_t rows_per_head) {
-  return !policy.is_unlimited() && rows_per_head - policy.options().slack > policy.budget_rows();
+  return !policy.is_unlimited() && rows_per_head - policy.slack() > policy.budget_rows();
 }
 
 }  // namespace winnow::policy

@@ -64,6 +64,7 @@ TEST(Report, HasTheDocumentedKeysAndTypes) {
                                                     "n_generated",
                                                     "policy",
                                                     "budget_rows",
+                                                    "capacity_rows",
                                                     "budget_extra_rows",
                                                     "protected",
                                                     "evict",
@@ -371,6 +372,7 @@ TEST(Methods, TextAndJsonListAll) {
     EXPECT_EQ(listed["needs"], policy::describe_needs(method));
     EXPECT_EQ(listed["cost"], method.cost);
     EXPECT_EQ(listed["path_independent"], method.is_path_independent);
+    EXPECT_EQ(listed["slack"], method.slack);
     EXPECT_EQ(listed["help"], method.help);
     EXPECT_EQ(listed["options"].size(), policy::describe_options(method).size());
   }

@@ -33,7 +33,7 @@ TEST_P(LongRun, StaysFlat) {
   engine::Engine engine(model, {.n_threads = 1, .n_batch = 512});
   engine::Sequence sequence =
       test::make_sequence(model, GetParam(), kPrompt + kBudget, cache::RowType::kF16);
-  const int slack = sequence.policy.options().slack;
+  const int slack = sequence.policy.slack();
   ASSERT_EQ(sequence.policy.budget_rows(), kBudget);
   const auto tokens = test::random_tokens(kPrompt + n_generated, model.hyper().n_vocab);
   test::feed_all(engine, sequence, std::span(tokens).first(kPrompt),

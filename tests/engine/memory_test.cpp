@@ -30,7 +30,7 @@ TEST(Memory, RowsNeverExceedTheCapacityAfterACall) {
                              "knorm:budget=50,n_recent=0,slack=1"}) {
     Sequence sequence = test::make_sequence(model, policy);
     const int budget = sequence.policy.budget_rows();
-    const int capacity = budget + sequence.policy.options().slack;
+    const int capacity = budget + sequence.policy.slack();
     test::feed_all(engine, sequence, prompt, PrefillOrder::kLayerMajor);
     EXPECT_EQ(sequence.cache.longest(), budget);
     for (const int32_t token : test::random_tokens(40, model.hyper().n_vocab, 2)) {
@@ -95,7 +95,7 @@ TEST(Memory, StaysFlatOverTwoThousandDecodedTokens) {
     const size_t early = process_memory().rss_anon_bytes;
     for (const int32_t token : all.subspan(100)) {
       test::decode_all(engine, sequence, {&token, 1});
-      ASSERT_LE(sequence.cache.longest(), 128 + sequence.policy.options().slack);
+      ASSERT_LE(sequence.cache.longest(), 128 + sequence.policy.slack());
     }
     const size_t late = process_memory().rss_anon_bytes;
     if (!test::is_sanitized()) {  // it holds freed memory back

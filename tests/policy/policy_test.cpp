@@ -214,6 +214,31 @@ TEST(Schedule, IsDueWhenBudgetAndSlackAreUsedUp) {
   EXPECT_FALSE(is_due(Policy::parse("full"), std::numeric_limits<int>::max()));
 }
 
+TEST(Schedule, SlackIsTheMethodsUnlessItIsGiven) {
+  EXPECT_EQ(Policy::parse("snapkv:budget=512").slack(), 64);
+  EXPECT_EQ(Policy::parse("snapkv:budget=40,n_recent=0").slack(), 5);
+  EXPECT_EQ(Policy::parse("snapkv:budget=512,slack=0").slack(), 0);
+  EXPECT_EQ(Policy::parse("snapkv:budget=512,slack=7").slack(), 7);
+  EXPECT_EQ(Policy::parse("knorm:budget=512").slack(), 0);
+  EXPECT_EQ(Policy::parse("tova:budget=512").slack(), 16);
+  EXPECT_EQ(Policy::parse("tova:budget=512").most_held_rows(2, 3), 528);
+}
+
+// What is bounded in bytes is all the rows that there are at any time; what is given comes on top.
+TEST(Schedule, ABudgetInBytesHoldsTheMethodsSlack) {
+  const auto resolved = [](const std::string& spec) {
+    Policy policy = Policy::parse(spec);
+    policy.resolve({.n_document = 5000, .row_bytes = 1024, .n_heads = 2});
+    return std::pair(policy.budget_rows(), policy.slack());
+  };
+  EXPECT_EQ(resolved("knorm:budget=1MiB"), std::pair(512, 0));
+  EXPECT_EQ(resolved("snapkv:budget=1MiB"), std::pair(448, 64));
+  EXPECT_EQ(resolved("snapkv:budget=1MiB,slack=10"), std::pair(512, 10));
+  // There is no room between what is protected and the budget.
+  EXPECT_EQ(resolved("snapkv:budget=1MiB,n_recent=500"), std::pair(512, 0));
+  EXPECT_EQ(resolved("snapkv:budget=10%"), std::pair(500, 62));
+}
+
 TEST(Schedule, CountsTheFullestOfThoseWhoShare) {
   const RowsHeld held{
       .n_layers = 3, .n_kv_heads = 2, .longest_head = 40, .largest_layer = 61, .all = 121};
