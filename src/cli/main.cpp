@@ -97,14 +97,19 @@ int run_main(int argc, char** argv) {
   CLI::App* const bench = app.add_subcommand("bench", "measure how fast models are");
   CLI::App* const eval =
       app.add_subcommand("eval", "measure what budgets cost, on the same prompts for all policies");
+  CLI::App* const report =
+      app.add_subcommand("report", "make one page to look at, from the results of evaluations");
   CLI::App* const score = app.add_subcommand(
       "score", "score keys, values and queries of a file by policies, without a model");
   CLI::App* const methods =
       app.add_subcommand("methods", "list the eviction methods and their options");
-  const std::vector<std::pair<CLI::App*, Verb>> verbs{
-      {run, add_run(*run)},       {compress, add_compress(*compress)},
-      {bench, add_bench(*bench)}, {eval, add_eval(*eval)},
-      {score, add_score(*score)}, {methods, add_methods(*methods)}};
+  const std::vector<std::pair<CLI::App*, Verb>> verbs{{run, add_run(*run)},
+                                                      {compress, add_compress(*compress)},
+                                                      {bench, add_bench(*bench)},
+                                                      {eval, add_eval(*eval)},
+                                                      {report, add_report(*report)},
+                                                      {score, add_score(*score)},
+                                                      {methods, add_methods(*methods)}};
   try {
     std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
     if (!args.empty() && args.front() == "bench") {  // elsewhere such a word may be a text

@@ -1,0 +1,219 @@
+// winnow report: the page in a browser, and what it refuses.
+
+#include <filesystem>
+
+#include "base/files.h"
+#include "cli/winnow_program.h"
+#include "eval/report_page.h"
+
+namespace winnow::test {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+// The folder of an evaluation of the tiny model, with an answer that would end a script, and a corrupt line.
+std::string results_folder() {
+  static const std::string folder = [] {
+    std::string path = temporary_path("report_results");
+    const Outcome outcome =
+        run_winnow({"eval", "niah", "-m", tiny_model(), "-t", "1", "--policy", "knorm;snapkv+adakv",
+                    "--budgets", "10%;50%", "--question", "both", "--lengths", "400;600", "-n", "2",
+                    "-q", "-o", path});
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    std::string samples = read_text_file(path + "/samples.jsonl");
+    const std::string key = "\"answers\":[\"";
+    samples.insert(samples.find(key) + key.size(),
+                   "</script><script>window.isHacked = true</script><img src=x>");
+    write_file_atomically(path + "/samples.jsonl", samples + "{corrupt\n");
+    return path;
+  }();
+  return folder;
+}
+
+std::string browser() {
+  const char* const path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    for (const char* const name : {"chromium", "chromium-browser", "google-chrome"}) {
+      std::error_code ignored;
+      if (fs::exists(fs::path(folder) / name, ignored)) {
+        return (fs::path(folder) / name).string();
+      }
+    }
+  }
+  return "";
+}
+
+// Draws everything, and writes what there is to see into the page. The console gets a line, so that its silence about
+// all else means something.
+constexpr const char* kProbe = R"js(<script>
+console.error("the probe");
+drawAll();
+const cells = row => [...row.children].map(cell => cell.dataset.value === undefined ? cell.textContent : Number(cell.dataset.value));
+const seen = {
+  plots: document.querySelectorAll(".canvas").length,
+  drawings: [...document.querySelectorAll(".canvas")].filter(plot => plot.querySelector(".cartesianlayer .trace, .cartesianlayer image")).length,
+  titles: [...document.querySelectorAll("figcaption")].map(each => each.textContent),
+  tables: [...document.querySelectorAll(".panel > .scroll table")].map(table => [...table.querySelectorAll("tbody tr")].map(cells)),
+  figureTables: document.querySelectorAll("figure details table tbody").length,
+  warnings: document.querySelectorAll(".warnings li").length,
+  isHacked: window.isHacked === true || document.querySelectorAll("main img").length > 0,
+  nRequests: performance.getEntriesByType("resource").length,
+  isWiderThanWindow: document.documentElement.scrollWidth > innerWidth,
+  ms: performance.now(),
+};
+document.body.replaceChildren(Object.assign(document.createElement("pre"), {id: "seen", textContent: encodeURI(JSON.stringify(seen))}));
+</script>)js";
+
+std::string decoded_uri(const std::string& text) {
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '%') {
+      decoded += static_cast<char>(std::stoi(text.substr(i + 1, 2), nullptr, 16));
+      i += 2;
+    } else {
+      decoded += text[i];
+    }
+  }
+  return decoded;
+}
+
+// What the probe saw; the browser's messages in `console`.
+json seen_in_browser(std::string page, std::vector<std::string>& console) {
+  page.insert(page.rfind("</body>"), kProbe);
+  const std::string path = write_text("probed.html", page);
+  const Outcome outcome =
+      Program(browser(),
+              {"--headless", "--no-sandbox", "--disable-gpu",
+               "--user-data-dir=" + temporary_path("browser"), "--enable-logging=stderr",
+               "--window-size=1280,900", "--dump-dom", "file://" + path},
+              {})
+          .wait();
+  std::istringstream lines(outcome.err);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("CONSOLE") != std::string::npos) {
+      console.push_back(line);
+    }
+  }
+  const std::string start = "<pre id=\"seen\">";
+  const size_t at = outcome.out.find(start);
+  if (at == std::string::npos) {
+    ADD_FAILURE() << "the page was not drawn\n" << outcome.err;
+    return {};
+  }
+  const size_t begin = at + start.size();
+  std::string text = outcome.out.substr(begin, outcome.out.find("</pre>", begin) - begin);
+  for (size_t place = 0; (place = text.find("&amp;", place)) != std::string::npos;) {
+    text.replace(place++, 5, "&");
+  }
+  return json::parse(decoded_uri(text));
+}
+
+// The rows of a panel's table are the groups of summary.json.
+void expect_rows(const json& rows, const std::vector<json>& groups) {
+  ASSERT_EQ(rows.size(), groups.size());
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const json& group = groups[i];
+    const json& row = rows[i];
+    SCOPED_TRACE(group["policy"]);
+    const auto policy = group["policy"].get<std::string>();
+    EXPECT_EQ(row[0].get<std::string>().rfind(policy, 0), 0U);
+    EXPECT_EQ(row[1], group["question"] == "none" ? json("") : group["question"]);
+    EXPECT_EQ(row[2], group["n"]);
+    EXPECT_EQ(row[3], group["kept_fraction"]);
+    EXPECT_EQ(row[4], group["kv_bytes"]);
+    EXPECT_EQ(row[5], group["metrics"]["score"]["mean"]);
+    EXPECT_EQ(row[9], group["metrics"]["gold_nll"]["mean"]);
+    if (policy != "full") {
+      EXPECT_EQ(row[6], group["to_full"]["difference"]);
+      EXPECT_EQ(row[7], group["to_full"]["p_holm"]);
+      EXPECT_EQ(row[8], group["to_full"]["verdict"]);
+    }
+    const auto notes = row.back().get<std::string>();
+    for (const auto& note : group["notes"]) {
+      EXPECT_NE(notes.find(note.get<std::string>()), std::string::npos) << notes;
+    }
+  }
+}
+
+TEST(ReportPage, DrawsEveryFigureInABrowserWithTheNumbersOfSummaryJson) {
+  if (!eval::has_plotly()) {
+    GTEST_SKIP() << "built without plotly.min.js; scripts/setup gets it";
+  }
+  if (browser().empty()) {
+    GTEST_SKIP() << "no chromium in PATH (Debian: chromium)";
+  }
+  const std::string page_path = temporary_path("report.html");
+  const Outcome outcome = run_winnow({"report", results_folder(), "-o", page_path, "--title",
+                                      "<script>window.isHacked = true</script>"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("not JSON"), std::string::npos) << outcome.err;
+  const std::string page = read_text_file(page_path);
+  EXPECT_LT(page.size(), 8'000'000U);
+  std::vector<std::string> console;
+  const json seen = seen_in_browser(page, console);
+  ASSERT_TRUE(seen.is_object());
+  ASSERT_EQ(console.size(), 1) << json(console);
+  EXPECT_NE(console[0].find("the probe"), std::string::npos);
+  // Two lengths with four figures each, and one of depths for both.
+  EXPECT_EQ(seen["plots"], 9);
+  EXPECT_EQ(seen["drawings"], 9);
+  EXPECT_EQ(seen["figureTables"], 9);
+  for (const char* const title : {"Quality against bytes", "By depth and length", "Time", "Memory",
+                                  "Kept rows of each layer and KV head"}) {
+    EXPECT_NE(std::ranges::count(seen["titles"], json(title)), 0) << title;
+  }
+  EXPECT_FALSE(seen["isHacked"]);
+  EXPECT_FALSE(seen["isWiderThanWindow"]);
+  EXPECT_EQ(seen["nRequests"], 0);
+  EXPECT_GT(seen["warnings"], 0);
+  RecordProperty("ms_until_all_was_drawn", seen["ms"].get<int>());
+
+  const json summary = json::parse(read_text_file(results_folder() + "/summary.json"));
+  ASSERT_EQ(seen["tables"].size(), 2);
+  for (size_t i = 0; i < 2; ++i) {
+    std::vector<json> groups;
+    for (const auto& group : summary["groups"]) {
+      if (group["n_tokens"] == (i == 0 ? 400 : 600)) {
+        groups.push_back(group);
+      }
+    }
+    ASSERT_EQ(groups.size(), 9);
+    expect_rows(seen["tables"][i], groups);
+  }
+}
+
+TEST(ReportPage, WritesItsNumbersAsJson) {
+  const std::string path = temporary_path("report.json");
+  const Outcome outcome = run_winnow(
+      {"report", results_folder(), results_folder(), "-o", path, "--data", "--title", "a <b>"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const json data = json::parse(read_text_file(path));
+  EXPECT_EQ(data["title"], "a <b>");
+  ASSERT_EQ(data["folders"].size(), 1);
+  EXPECT_NE(data["notes"][0].get<std::string>().find("the same results"), std::string::npos);
+  EXPECT_NE(outcome.err.find("the same results"), std::string::npos);
+  const json summary = json::parse(read_text_file(results_folder() + "/summary.json"));
+  EXPECT_EQ(data["folders"][0]["summary"]["groups"], summary["groups"]);
+}
+
+TEST(ReportPageRefuses, WhatCannotBeRead) {
+  const std::string page = temporary_path("refused.html");
+  const std::string absent = temporary_path("no_such_folder");
+  expect_refused(run_winnow({"report", absent, "-o", page}), kNotFound, {absent});
+  const std::string empty = temporary_path("report_empty");
+  fs::create_directories(empty);
+  expect_refused(run_winnow({"report", empty, "-o", page}), kNotFound, {"config.json"});
+  write_file_atomically(empty + "/config.json", "{}");
+  write_file_atomically(empty + "/samples.jsonl", "");
+  expect_refused(run_winnow({"report", empty, "-o", page}), kInvalidArgument, {"has no samples"});
+  EXPECT_FALSE(fs::exists(page));
+  expect_refused(run_winnow({"report", results_folder(), "-o", absent + "/page.html"}), kIo,
+                 {absent});
+  EXPECT_EQ(run_winnow({"report", results_folder()}).status, kInvalidArgument);
+  EXPECT_EQ(run_winnow({"report", "-o", page}).status, kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace winnow::test
