@@ -31,6 +31,17 @@ function numberText(value) {
   return value.toFixed(Math.min(4, Math.max(0, 3 - Math.floor(Math.log10(size)))));
 }
 
+// What is to be unfolded is made when it first is: pages of many arms would be slow to open otherwise.
+function unfolding(summary, build) {
+  const made =
+      element("details", {ontoggle: () => made.open && made.fill()}, element("summary", {}, summary));
+  made.fill = () => {
+    made.fill = () => {};
+    made.append(build());
+  };
+  return made;
+}
+
 const MIB = 1024 * 1024;
 
 function bytesText(value) {

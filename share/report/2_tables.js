@@ -155,14 +155,13 @@ function allMetricsTable(rows) {
 
 function answersTable(rows) {
   const answers = rows.flatMap(row => row.arm.answers.map(answer => ({...answer, group: row.group})));
-  return answers.length === 0 ? null :
-                                table(
-                                    "What was answered to the first prompts",
-                                    [
-                                      {title: "arm", kind: TEXT, value: row => armName(row.group)},
-                                      {title: "prompt", kind: TEXT, value: row => row.id},
-                                      {title: "score", value: row => row.score},
-                                      {title: "answer", kind: "text wrap", value: row => row.answer},
-                                    ],
-                                    answers);
+  return table(
+      "What was answered to the first prompts",
+      [
+        {title: "arm", kind: TEXT, value: row => armName(row.group)},
+        {title: "prompt", kind: TEXT, value: row => row.id},
+        {title: "score", value: row => row.score},
+        {title: "answer", kind: "text wrap", value: row => row.answer},
+      ],
+      answers);
 }

@@ -1,5 +1,5 @@
 // Quality against bytes, and what all figures have in common: each is {title, note, height, choices, legend,
-// draw(chosen)}, and draw gives {traces, layout, table}. What a figure shows comes from the data as it is;
+// draw(chosen)}, and draw gives {traces, layout, table()}. What a figure shows comes from the data as it is;
 // only units are changed.
 
 // Told apart without colour vision, by lightness too; then by the marker.
@@ -128,7 +128,7 @@ function qualityFigure(panel, rows) {
             rangemode: metric === "score" ? "tozero" : "normal"
           }
         },
-        table: table(
+        table: () => table(
             "Quality against bytes: " + metricLabel(metric),
             [
               {title: "arm", kind: TEXT, value: row => armName(row.group)},

@@ -43,22 +43,35 @@ function armChoices(rows) {
   return rows.map(row => [String(row.index), armName(row.group)]);
 }
 
+// Of an arm: {depth, n, metrics: {name: mean}} for each depth.
+function depthsOf({depths}) {
+  const metrics = Object.entries(depths.metrics);
+  return depths.depth.map((depth, i) => ({
+                            depth,
+                            n: depths.n[i],
+                            metrics: Object.fromEntries(metrics.map(([name, values]) => [name, values[i]]))
+                          }));
+}
+
 // What was asked for stands at a depth of the document: by depth and length, over all panels of a folder and
 // task.
 function depthFigure(panels) {
-  const rows = panels.flatMap(panel => panel.rows).filter(row => row.arm.depths.length > 0);
+  const rows = panels.flatMap(panel => panel.rows)
+                   .map(row => ({...row, depths: depthsOf(row.arm)}))
+                   .filter(row => row.depths.length > 0);
+
   if (rows.length === 0) {
     return null;
   }
   const arms = [...new Map(rows.map(row => [armName(row.group), row])).keys()];
   const lengths = [...new Set(rows.map(row => row.group.n_tokens))].sort((a, b) => a - b);
-  const depths = [...new Set(rows.flatMap(row => row.arm.depths.map(each => each.depth)))].sort(
+  const depths = [...new Set(rows.flatMap(row => row.depths.map(each => each.depth)))].sort(
       (a, b) => Number(a) - Number(b));
   const metrics = Object.keys(data.metrics)
-                      .filter(name => rows.some(row => row.arm.depths.some(each => name in each.metrics)));
+                      .filter(name => rows.some(row => row.depths.some(each => name in each.metrics)));
   const find = (arm, length, depth) => {
     const row = rows.find(each => armName(each.group) === arm && each.group.n_tokens === length);
-    return row ? row.arm.depths.find(each => each.depth === depth) : undefined;
+    return row ? row.depths.find(each => each.depth === depth) : undefined;
   };
   return {
     title: "By depth and length",
@@ -67,7 +80,7 @@ function depthFigure(panels) {
     choices: {Arm: arms.map(arm => [arm, arm]), Quality: metrics.map(name => [name, metricLabel(name)])},
     draw: ({Arm: arm, Quality: metric}) => {
       const value = (length, depth) => (find(arm, length, depth) || {metrics: {}}).metrics[metric] ?? null;
-      const values = rows.flatMap(row => row.arm.depths.map(each => each.metrics[metric]))
+      const values = rows.flatMap(row => row.depths.map(each => each.metrics[metric]))
                          .filter(each => typeof each === "number");
       const isShare = values.every(each => each >= 0 && each <= 1);
       const points =
@@ -84,7 +97,7 @@ function depthFigure(panels) {
           range: isShare ? [0, 1] : [Math.min(...values), Math.max(...values)],
           isReversed: true
         }),
-        table: table(
+        table: () => table(
             arm + ": " + metricLabel(metric),
             [
               {title: "length", value: point => point.length},
@@ -125,7 +138,7 @@ function keptFigure(rows) {
           range: [0, Math.max(1, ...kept.flat())],
           isReversed: true
         }),
-        table: table(
+        table: () => table(
             armName(row.group) + ": kept rows",
             [
               {title: "layer", value: each => each.layer},

@@ -36,7 +36,8 @@ function barFigure(title, note, axisTitle, rows, series, columns) {
           showgrid: false
         },
       },
-      table: table(title, [{title: "arm", kind: TEXT, value: row => armName(row.group)}, ...columns], shown),
+      table: () =>
+          table(title, [{title: "arm", kind: TEXT, value: row => armName(row.group)}, ...columns], shown),
     }),
   };
 }

@@ -41,8 +41,8 @@ function redraw(figure) {
   drawn.add(figure);
 }
 
-function showTable(figure) {
-  figure.details.lastChild.replaceWith(figure.spec.draw(figure.chosen, false).table);
+function tableOf(figure) {
+  return figure.spec.draw(figure.chosen, false).table();
 }
 
 function selector(figure, name, options) {
@@ -50,7 +50,9 @@ function selector(figure, name, options) {
       "select", {
         onchange: event => {
           figure.chosen[name] = event.target.value;
-          showTable(figure);
+          if (figure.details.lastChild !== figure.details.firstChild) {
+            figure.details.lastChild.replaceWith(tableOf(figure));
+          }
           redraw(figure);
         }
       },
@@ -112,8 +114,8 @@ function figureElement(spec) {
     style: "height: " + spec.height + "px"
   });
   figure.plot.figure = figure;
-  figure.details = element("details", {}, element("summary", {}, "The numbers as a table"), element("div"));
-  showTable(figure);
+  figure.details = unfolding("The numbers as a table", () => tableOf(figure));
+
   nearby.observe(figure.plot);
   const controls = Object.entries(spec.choices)
                        .filter(([, options]) => options.length > 1)

@@ -60,9 +60,9 @@ function foldersSection() {
           ],
           data.folders),
       ...data.folders.map(
-          folder => element(
-              "details", {}, element("summary", {}, "All options of " + folder.name),
-              element(
+          folder => unfolding(
+              "All options of " + folder.name,
+              () => element(
                   "div", {class: "scroll", tabindex: "0"},
                   element("pre", {}, JSON.stringify(folder.config, null, 2))))));
 }
@@ -73,13 +73,15 @@ function panelElement(panel, depth) {
     qualityFigure(panel, rows), depth, keptFigure(rows), timeFigure(rows), memoryFigure(rows)
   ].filter(Boolean);
   const isMeasured = rows.some(row => row.group.n > 0);
-  const answers = answersTable(rows);
+
   return element(
       "article", {class: "panel"}, element("h3", {}, folderName(data.folders[panel.folder])),
       warnings("What must not be believed", panelNotes(rows), "h3"), resultsTable(panel, rows),
-      isMeasured ? element("details", {}, element("summary", {}, "Every metric"), allMetricsTable(rows)) :
-                   null,
-      answers ? element("details", {}, element("summary", {}, "What was answered"), answers) : null,
+      isMeasured ? unfolding("Every metric", () => allMetricsTable(rows)) : null,
+      rows.some(row => row.arm.answers.length > 0) ?
+          unfolding("What was answered", () => answersTable(rows)) :
+          null,
+
       isMeasured ? element("div", {class: "figures"}, ...figures.map(figureElement)) :
                    element("p", {}, "Nothing could be measured."));
 }

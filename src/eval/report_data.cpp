@@ -1,6 +1,7 @@
 #include "eval/report_data.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "eval/pareto.h"
@@ -58,7 +59,7 @@ bool is_measured_by(const Record& record, const Group& group) {
          record.question == group.question && record.policy == group.policy;
 }
 
-// [layer][KV head], the mean over the records.
+// [layer][KV head], the mean over the records, to two decimals.
 ordered_json mean_kept_rows(std::span<const Record* const> records) {
   std::vector<std::vector<double>> sums;
   int n = 0;
@@ -83,7 +84,7 @@ ordered_json mean_kept_rows(std::span<const Record* const> records) {
   }
   for (std::vector<double>& layer : sums) {
     for (double& sum : layer) {
-      sum /= n;
+      sum = std::round(100 * sum / n) / 100;
     }
   }
   return sums;
@@ -97,21 +98,29 @@ ordered_json by_depth(std::span<const Record* const> records) {
       places[depth->second].push_back(record);
     }
   }
-  ordered_json list = ordered_json::array();
+  ordered_json depths = ordered_json::array();
+  ordered_json n = ordered_json::array();
+  ordered_json metrics = ordered_json::object();
   for (const auto& [depth, members] : places) {
-    std::map<std::string, std::vector<double>> values;
-    for (const Record* const record : members) {
-      for (const auto& [name, value] : record->metrics) {
-        values[name].push_back(value);
+    for (const PlottedMetric& metric : kPlottedMetrics) {
+      std::vector<double> values;
+      for (const Record* const record : members) {
+        if (const auto value = record->metrics.find(metric.name); value != record->metrics.end()) {
+          values.push_back(value->second);
+        }
+      }
+      if (!values.empty()) {
+        ordered_json& means = metrics[metric.name];
+        while (means.size() < depths.size()) {  // of depths that do not have the metric
+          means.push_back(nullptr);
+        }
+        means.push_back(mean(values));
       }
     }
-    ordered_json means = ordered_json::object();
-    for (const auto& [name, each] : values) {
-      means[name] = mean(each);
-    }
-    list.push_back({{"depth", depth}, {"n", members.size()}, {"metrics", std::move(means)}});
+    depths.push_back(depth);
+    n.push_back(members.size());
   }
-  return list;
+  return {{"depth", std::move(depths)}, {"n", std::move(n)}, {"metrics", std::move(metrics)}};
 }
 
 ordered_json first_answers(std::span<const Record* const> records) {

@@ -4,7 +4,7 @@
 //  "metrics": {name: {"label", "is_higher_better"}},
 //  "folders": [{"name", "model", "config", "problems": [text…], "summary": as summary.json has it,
 //               "arms": [for each of summary's groups {"method", "budget", "n_kept": [layer][KV head],
-//                        "depths": [{"depth", "n", "metrics": {name: mean}}…],
+//                        "depths": {"depth": [text…], "n": […], "metrics": {name: [mean…]}},
 //                        "answers": [{"id", "answer", "score"}…]}]}…],
 //  "panels": [{"folder", "task", "n_tokens", "groups": [index into folder's groups…], "primary",
 //              "fronts": [{"metric", "question", "groups": [index…]}…]}…]}

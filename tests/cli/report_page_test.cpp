@@ -50,6 +50,7 @@ std::string browser() {
 constexpr const char* kProbe = R"js(<script>
 console.error("the probe");
 drawAll();
+document.querySelectorAll("details").forEach(details => details.fill());
 const cells = row => [...row.children].map(cell => cell.dataset.value === undefined ? cell.textContent : Number(cell.dataset.value));
 const seen = {
   plots: document.querySelectorAll(".canvas").length,
