@@ -57,7 +57,7 @@ const seen = {
   drawings: [...document.querySelectorAll(".canvas")].filter(plot => plot.querySelector(".cartesianlayer .trace, .cartesianlayer image")).length,
   titles: [...document.querySelectorAll("figcaption")].map(each => each.textContent),
   tables: [...document.querySelectorAll(".panel > .scroll table")].map(table => [...table.querySelectorAll("tbody tr")].map(cells)),
-  figureTables: document.querySelectorAll("figure details table tbody").length,
+  figureTables: [...document.querySelectorAll("figure details table")].map(table => [...table.querySelectorAll("tbody tr")].map(cells)),
   warnings: document.querySelectorAll(".warnings li").length,
   isHacked: window.isHacked === true || document.querySelectorAll("main img").length > 0,
   nRequests: performance.getEntriesByType("resource").length,
@@ -78,6 +78,13 @@ std::string decoded_uri(const std::string& text) {
     }
   }
   return decoded;
+}
+
+// The numbers that a page was made of.
+json data_in(const std::string& page) {
+  const std::string start = "id=\"data\">";
+  const size_t begin = page.find(start) + start.size();
+  return json::parse(page.substr(begin, page.find("</script>", begin) - begin));
 }
 
 // What the probe saw; the browser's messages in `console`.
@@ -138,6 +145,40 @@ void expect_rows(const json& rows, const std::vector<json>& groups) {
   }
 }
 
+// The tables behind the figures of the first panel: quality, depths, kept rows, time and memory.
+void expect_figure_tables(const json& tables, const std::vector<json>& groups, const json& arms) {
+  const json& quality = tables[0];
+  const json& time = tables[3];
+  const json& memory = tables[4];
+  ASSERT_EQ(quality.size(), groups.size());
+  ASSERT_EQ(time.size(), groups.size());
+  ASSERT_EQ(memory.size(), groups.size());
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const json& group = groups[i];
+    EXPECT_EQ(quality[i][1], group["kv_bytes"]);
+    EXPECT_EQ(quality[i][2], group["metrics"]["score"]["mean"]);
+    EXPECT_EQ(time[i][1], group["compress_ms"]);
+    EXPECT_EQ(time[i][2], group["answer_ms"]);
+    EXPECT_EQ(memory[i][1], group["kv_bytes"]);
+    EXPECT_EQ(memory[i][2], group["kv_peak_bytes"]);
+    EXPECT_EQ(memory[i][3], group["policy_bytes"]);
+  }
+  const json& depths = arms[0]["depths"];  // the full cache's, at the first length
+  for (size_t i = 0; i < depths["depth"].size(); ++i) {
+    EXPECT_EQ(tables[1][i][1], std::stod(depths["depth"][i].get<std::string>()));
+    EXPECT_EQ(tables[1][i][2], depths["metrics"]["score"][i]);
+    EXPECT_EQ(tables[1][i][3], depths["n"][i]);
+  }
+  const json& n_kept = arms[1]["n_kept"];  // of the first arm that evicts
+  ASSERT_EQ(tables[2].size(), n_kept.size());
+  for (size_t layer = 0; layer < n_kept.size(); ++layer) {
+    EXPECT_EQ(tables[2][layer][0], layer);
+    for (size_t head = 0; head < n_kept[layer].size(); ++head) {
+      EXPECT_EQ(tables[2][layer][head + 1], n_kept[layer][head]);
+    }
+  }
+}
+
 TEST(ReportPage, DrawsEveryFigureInABrowserWithTheNumbersOfSummaryJson) {
   if (!eval::has_plotly()) {
     GTEST_SKIP() << "built without plotly.min.js; scripts/setup gets it";
@@ -160,7 +201,7 @@ TEST(ReportPage, DrawsEveryFigureInABrowserWithTheNumbersOfSummaryJson) {
   // Two lengths with four figures each, and one of depths for both.
   EXPECT_EQ(seen["plots"], 9);
   EXPECT_EQ(seen["drawings"], 9);
-  EXPECT_EQ(seen["figureTables"], 9);
+  ASSERT_EQ(seen["figureTables"].size(), 9);
   for (const char* const title : {"Quality against bytes", "By depth and length", "Time", "Memory",
                                   "Kept rows of each layer and KV head"}) {
     EXPECT_NE(std::ranges::count(seen["titles"], json(title)), 0) << title;
@@ -182,6 +223,9 @@ TEST(ReportPage, DrawsEveryFigureInABrowserWithTheNumbersOfSummaryJson) {
     }
     ASSERT_EQ(groups.size(), 9);
     expect_rows(seen["tables"][i], groups);
+    if (i == 0) {
+      expect_figure_tables(seen["figureTables"], groups, data_in(page)["folders"][0]["arms"]);
+    }
   }
 }
 
