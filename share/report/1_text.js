@@ -66,6 +66,7 @@ function plotText(text) {
   return text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 }
 
+// The middle is left out: how a name begins and ends tells more.
 function shortened(text, length) {
   return text.length <= length ?
       text :
@@ -79,6 +80,13 @@ function metricLabel(name) {
 // A text that may be broken between the parts of a policy's name.
 function breakable(text) {
   return text.split(/(?<=[:,+·/])/).flatMap((part, i) => i === 0 ? [part] : [element("wbr"), part]);
+}
+
+// An arm's name in few letters; its budget is always there.
+function shortArmName(row, length) {
+  const question = row.group.question === "none" ? "" : " · " + row.group.question;
+  const end = (row.arm.budget ? " " + row.arm.budget : "") + question;
+  return shortened(row.arm.method, Math.max(6, length - end.length)) + end;
 }
 
 // An arm's name beside others: with its question mode, where it has one.

@@ -63,7 +63,8 @@ function depthFigure(panels) {
   if (rows.length === 0) {
     return null;
   }
-  const arms = [...new Map(rows.map(row => [armName(row.group), row])).keys()];
+  const isCut = row => row.group.rows_evicted > 0;
+  const arms = [...new Set([...rows.filter(isCut), ...rows].map(row => armName(row.group)))];
   const lengths = [...new Set(rows.map(row => row.group.n_tokens))].sort((a, b) => a - b);
   const depths = [...new Set(rows.flatMap(row => row.depths.map(each => each.depth)))].sort(
       (a, b) => Number(a) - Number(b));
@@ -111,17 +112,24 @@ function depthFigure(panels) {
   };
 }
 
+// What is worth looking at first: rows divided unevenly, then evenly, then all of them.
+function keptOrder(row) {
+  if (row.group.rows_evicted === 0) {
+    return 2;
+  }
+  return new Set(row.arm.n_kept.flat()).size > 1 ? 0 : 1;
+}
+
 function keptFigure(rows) {
   const shown = rows.filter(row => row.arm.n_kept.length > 0);
   if (shown.length === 0) {
     return null;
   }
-  const cut = shown.filter(row => row.group.rows_evicted > 0);
   return {
     title: "Kept rows of each layer and KV head",
     note: "Means over the samples, once the prompt was read and cut.",
     height: 420,
-    choices: {Arm: armChoices([...cut, ...shown.filter(row => !cut.includes(row))])},
+    choices: {Arm: armChoices([...shown].sort((a, b) => keptOrder(a) - keptOrder(b)))},
     draw: ({Arm: index}) => {
       const row = shown.find(each => String(each.index) === index);
       const kept = row.arm.n_kept;

@@ -29,7 +29,7 @@ function barFigure(title, note, axisTitle, rows, series, columns) {
         xaxis: {title: {text: axisTitle}, rangemode: "tozero"},
         yaxis: {
           tickvals: shown.map((_, place) => place),
-          ticktext: shown.map(row => plotText(shortened(armName(row.group), isNarrow ? 20 : 44))),
+          ticktext: shown.map(row => plotText(shortArmName(row, isNarrow ? 24 : 44))),
           autorange: "reversed",
           automargin: true,
           tickfont: {size: isNarrow ? 9 : 11},

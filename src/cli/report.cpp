@@ -27,6 +27,9 @@ struct ReportFlags {
 };
 
 int report(const ReportFlags& flags) {
+  if (!flags.is_data_only) {
+    eval::check_has_plotly();
+  }
   check_writable(flags.output);
   std::vector<eval::ReportFolder> folders;
   for (const std::string& path : flags.folders) {

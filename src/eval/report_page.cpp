@@ -29,6 +29,14 @@ bool has_plotly() {
   return !plotly_script().empty();
 }
 
+void check_has_plotly() {
+  if (!has_plotly()) {
+    throw Error(ErrorCode::kUnsupported,
+                "this winnow was built without plotly.min.js, which draws a report's figures: run "
+                "scripts/setup, or configure with -DWINNOW_PLOTLY=FILE, and build it again");
+  }
+}
+
 std::string html_text(std::string_view text) {
   std::string escaped;
   for (const char c : text) {
@@ -68,11 +76,7 @@ std::string script_json(const nlohmann::ordered_json& data) {
 }
 
 std::string report_page(const nlohmann::ordered_json& data) {
-  if (!has_plotly()) {
-    throw Error(ErrorCode::kUnsupported,
-                "this winnow was built without plotly.min.js, which draws a report's figures: run "
-                "scripts/setup, or configure with -DWINNOW_PLOTLY=FILE, and build it again");
-  }
+  check_has_plotly();
   const std::string title = html_text(data.at("title").get<std::string>());
   const std::string json = script_json(data);
   std::string page;

@@ -7,10 +7,12 @@
 
 namespace winnow::eval {
 
-// Whether this program was built with plotly.js, without which there is no report.
+// Whether this program was built with plotly.js, without which there is no page.
 bool has_plotly();
+// Throws unsupported where it was not.
+void check_has_plotly();
 
-// `data`: what report_data() gives. Throws unsupported where has_plotly() is false.
+// `data`: what report_data() gives. Throws what check_has_plotly() does.
 std::string report_page(const nlohmann::ordered_json& data);
 
 // Text that is to stand in HTML, outside of attributes or in quoted ones.

@@ -57,7 +57,7 @@ const seen = {
   drawings: [...document.querySelectorAll(".canvas")].filter(plot => plot.querySelector(".cartesianlayer .trace, .cartesianlayer image")).length,
   titles: [...document.querySelectorAll("figcaption")].map(each => each.textContent),
   tables: [...document.querySelectorAll(".panel > .scroll table")].map(table => [...table.querySelectorAll("tbody tr")].map(cells)),
-  figureTables: [...document.querySelectorAll("figure details table")].map(table => [...table.querySelectorAll("tbody tr")].map(cells)),
+  figureTables: [...document.querySelectorAll("figure details table")].map(table => ({caption: table.caption.textContent, rows: [...table.querySelectorAll("tbody tr")].map(cells)})),
   warnings: document.querySelectorAll(".warnings li").length,
   isHacked: window.isHacked === true || document.querySelectorAll("main img").length > 0,
   nRequests: performance.getEntriesByType("resource").length,
@@ -145,11 +145,26 @@ void expect_rows(const json& rows, const std::vector<json>& groups) {
   }
 }
 
+// Which arm a table is about, by its caption.
+size_t arm_of(const json& table, const std::vector<json>& groups) {
+  const auto caption = table["caption"].get<std::string>();
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const auto question = groups[i]["question"].get<std::string>();
+    const std::string name =
+        groups[i]["policy"].get<std::string>() + (question == "none" ? "" : " · " + question);
+    if (caption.starts_with(name + ": ")) {
+      return i;
+    }
+  }
+  ADD_FAILURE() << caption;
+  return 0;
+}
+
 // The tables behind the figures of the first panel: quality, depths, kept rows, time and memory.
 void expect_figure_tables(const json& tables, const std::vector<json>& groups, const json& arms) {
-  const json& quality = tables[0];
-  const json& time = tables[3];
-  const json& memory = tables[4];
+  const json& quality = tables[0]["rows"];
+  const json& time = tables[3]["rows"];
+  const json& memory = tables[4]["rows"];
   ASSERT_EQ(quality.size(), groups.size());
   ASSERT_EQ(time.size(), groups.size());
   ASSERT_EQ(memory.size(), groups.size());
@@ -163,24 +178,28 @@ void expect_figure_tables(const json& tables, const std::vector<json>& groups, c
     EXPECT_EQ(memory[i][2], group["kv_peak_bytes"]);
     EXPECT_EQ(memory[i][3], group["policy_bytes"]);
   }
-  const json& depths = arms[0]["depths"];  // the full cache's, at the first length
+  const json& at_depths = tables[1]["rows"];  // those of the first length come first
+  const json& depths = arms[arm_of(tables[1], groups)]["depths"];
   for (size_t i = 0; i < depths["depth"].size(); ++i) {
-    EXPECT_EQ(tables[1][i][1], std::stod(depths["depth"][i].get<std::string>()));
-    EXPECT_EQ(tables[1][i][2], depths["metrics"]["score"][i]);
-    EXPECT_EQ(tables[1][i][3], depths["n"][i]);
+    EXPECT_EQ(at_depths[i][1], std::stod(depths["depth"][i].get<std::string>()));
+    EXPECT_EQ(at_depths[i][2], depths["metrics"]["score"][i]);
+    EXPECT_EQ(at_depths[i][3], depths["n"][i]);
   }
-  const json& n_kept = arms[1]["n_kept"];  // of the first arm that evicts
-  ASSERT_EQ(tables[2].size(), n_kept.size());
+  const json& kept = tables[2]["rows"];
+  const json& n_kept = arms[arm_of(tables[2], groups)]["n_kept"];
+  ASSERT_EQ(kept.size(), n_kept.size());
   for (size_t layer = 0; layer < n_kept.size(); ++layer) {
-    EXPECT_EQ(tables[2][layer][0], layer);
+    EXPECT_EQ(kept[layer][0], layer);
     for (size_t head = 0; head < n_kept[layer].size(); ++head) {
-      EXPECT_EQ(tables[2][layer][head + 1], n_kept[layer][head]);
+      EXPECT_EQ(kept[layer][head + 1], n_kept[layer][head]);
     }
   }
 }
 
 TEST(ReportPage, DrawsEveryFigureInABrowserWithTheNumbersOfSummaryJson) {
   if (!eval::has_plotly()) {
+    expect_refused(run_winnow({"report", results_folder(), "-o", temporary_path("none.html")}),
+                   kUnsupported, {"plotly.min.js", "scripts/setup"});
     GTEST_SKIP() << "built without plotly.min.js; scripts/setup gets it";
   }
   if (browser().empty()) {
@@ -246,16 +265,17 @@ TEST(ReportPage, WritesItsNumbersAsJson) {
 TEST(ReportPageRefuses, WhatCannotBeRead) {
   const std::string page = temporary_path("refused.html");
   const std::string absent = temporary_path("no_such_folder");
-  expect_refused(run_winnow({"report", absent, "-o", page}), kNotFound, {absent});
+  expect_refused(run_winnow({"report", "--data", absent, "-o", page}), kNotFound, {absent});
   const std::string empty = temporary_path("report_empty");
   fs::create_directories(empty);
-  expect_refused(run_winnow({"report", empty, "-o", page}), kNotFound, {"config.json"});
+  expect_refused(run_winnow({"report", "--data", empty, "-o", page}), kNotFound, {"config.json"});
   write_file_atomically(empty + "/config.json", "{}");
   write_file_atomically(empty + "/samples.jsonl", "");
-  expect_refused(run_winnow({"report", empty, "-o", page}), kInvalidArgument, {"has no samples"});
+  expect_refused(run_winnow({"report", "--data", empty, "-o", page}), kInvalidArgument,
+                 {"has no samples"});
   EXPECT_FALSE(fs::exists(page));
-  expect_refused(run_winnow({"report", results_folder(), "-o", absent + "/page.html"}), kIo,
-                 {absent});
+  expect_refused(run_winnow({"report", "--data", results_folder(), "-o", absent + "/page.html"}),
+                 kIo, {absent});
   EXPECT_EQ(run_winnow({"report", results_folder()}).status, kInvalidArgument);
   EXPECT_EQ(run_winnow({"report", "-o", page}).status, kInvalidArgument);
 }
