@@ -51,6 +51,14 @@ constexpr const char* kProbe = R"js(<script>
 console.error("the probe");
 drawAll();
 document.querySelectorAll("details").forEach(details => details.fill());
+document.getElementById("theme").click();
+document.querySelectorAll(".legend button:first-child").forEach(button => { button.click(); button.click(); });
+for (const select of document.querySelectorAll("select")) {
+  for (const place of [select.options.length - 1, 0]) {  // to the last choice and back
+    select.selectedIndex = place;
+    select.dispatchEvent(new Event("change"));
+  }
+}
 const cells = row => [...row.children].map(cell => cell.dataset.value === undefined ? cell.textContent : Number(cell.dataset.value));
 const seen = {
   plots: document.querySelectorAll(".canvas").length,
@@ -59,6 +67,7 @@ const seen = {
   tables: [...document.querySelectorAll(".panel > .scroll table")].map(table => [...table.querySelectorAll("tbody tr")].map(cells)),
   figureTables: [...document.querySelectorAll("figure details table")].map(table => ({caption: table.caption.textContent, rows: [...table.querySelectorAll("tbody tr")].map(cells)})),
   warnings: document.querySelectorAll(".warnings li").length,
+  theme: document.documentElement.dataset.theme,
   isHacked: window.isHacked === true || document.querySelectorAll("main img").length > 0,
   nRequests: performance.getEntriesByType("resource").length,
   isWiderThanWindow: document.documentElement.scrollWidth > innerWidth,
@@ -225,6 +234,7 @@ TEST(ReportPage, DrawsEveryFigureInABrowserWithTheNumbersOfSummaryJson) {
                                   "Kept rows of each layer and KV head"}) {
     EXPECT_NE(std::ranges::count(seen["titles"], json(title)), 0) << title;
   }
+  EXPECT_EQ(seen["theme"], "dark");
   EXPECT_FALSE(seen["isHacked"]);
   EXPECT_FALSE(seen["isWiderThanWindow"]);
   EXPECT_EQ(seen["nRequests"], 0);
