@@ -11,7 +11,6 @@
 #include "cli/eval_flags.h"
 #include "cli/eval_report.h"
 #include "cli/interrupt.h"
-#include "cli/lost_file.h"
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/run_report.h"
@@ -35,7 +34,7 @@ void check_given(const EvalFlags& flags) {
     }
   };
   need(!flags.tasks.empty(), "a task");
-  need(!flags.model.empty(), "--model");
+  need(!flags.model.path.empty(), "--model");
   need(!flags.output.empty() || !flags.dump_prompts.empty(), "--output");
 }
 
@@ -46,7 +45,7 @@ ordered_json config_of(const EvalFlags& flags, const eval::Evaluation& evaluatio
                          {"model",
                           {{"architecture", model.family().architecture},
                            {"fingerprint", model::fingerprint(model.file())}}},
-                         {"weights", flags.weights},
+                         {"weights", flags.model.weights},
                          {"rope", rope_json(model.hyper())}};
   config.update(evaluation.config());
   return config;
@@ -84,10 +83,7 @@ int evaluate(const EvalFlags& flags) {
     set_log_level(LogLevel::kWarning);
   }
   const eval::EvaluationOptions options = evaluation_options(flags);
-  report_lost_file();
-  const model::Model model(flags.model, {.weights = model::parse_weight_option(flags.weights),
-                                         .n_threads = options.model.engine.n_threads,
-                                         .rope = flags.rope});
+  const model::Model model = load_model(flags.model);
   eval::Evaluation evaluation(model, options);
   if (!flags.dump_prompts.empty()) {
     dump_prompts(evaluation, flags.dump_prompts);

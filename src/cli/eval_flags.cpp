@@ -5,13 +5,23 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "base/threads.h"
-#include "cli/rope_flags.h"
 
 namespace winnow::cli {
 namespace {
 
-std::vector<std::string> items(const std::vector<std::string>& texts, const char* flag) {
+int length_of(const std::string& text) {
+  int length = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), length);
+  if (error != std::errc() || end != text.data() + text.size() || length < 1) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--lengths '" + text + "' is not a number of tokens of at least 1");
+  }
+  return length;
+}
+
+}  // namespace
+
+std::vector<std::string> flag_items(const std::vector<std::string>& texts, const char* flag) {
   std::vector<std::string> list;
   for (const std::string& text : texts) {
     for (size_t begin = 0; begin <= text.size();) {
@@ -28,23 +38,10 @@ std::vector<std::string> items(const std::vector<std::string>& texts, const char
   return list;
 }
 
-int length_of(const std::string& text) {
-  int length = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), length);
-  if (error != std::errc() || end != text.data() + text.size() || length < 1) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "--lengths '" + text + "' is not a number of tokens of at least 1");
-  }
-  return length;
-}
-
-}  // namespace
-
 void add_eval_flags(CLI::App& app, EvalFlags& flags) {
   eval::EvaluationOptions& evaluation = flags.evaluation;
   app.add_option("tasks", flags.tasks,
                  "what is asked, e.g. ppl or niah:keys=4 (winnow eval tasks lists them)");
-  app.add_option("-m,--model", flags.model, "the model, a GGUF file");
   app.add_option("--policy,--method", flags.policies,
                  "eviction policies; the full cache is always measured too");
   app.add_option("--budgets,--budget", flags.budgets,
@@ -75,41 +72,23 @@ void add_eval_flags(CLI::App& app, EvalFlags& flags) {
   app.add_option("--dump-prompts", flags.dump_prompts, "write the prompts as JSON lines, and stop");
   app.add_flag("--json", flags.is_json, "print summary.json instead of the tables");
   app.add_flag("-q,--quiet", flags.is_quiet, "no tables and no progress bar");
-  app.add_option("-b,--batch-size", evaluation.model.engine.n_batch,
-                 "most prompt tokens computed at once")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  app.add_option("-t,--threads", flags.n_threads, "threads; -1: one per logical processor")
-      ->check(CLI::Range(-1, kMaxThreads))
-      ->capture_default_str();
-  app.add_option("--weights", flags.weights, "as for run, but for auto: file, prompt-bf16, ...")
-      ->capture_default_str();
-  app.add_option("--cache-type-k", flags.key_type, "type of cached keys: f32, f16, bf16")
-      ->capture_default_str();
-  app.add_option("--cache-type-v", flags.value_type, "type of cached values: f32, f16, bf16")
-      ->capture_default_str();
-  app.add_option("--chat-template", flags.chat_template,
-                 "a template's name (chatml, llama3, …) or text");
-  app.add_flag("--no-chat", flags.no_chat, "no chat template");
-  app.add_flag("--allow-beyond-context", evaluation.model.allow_beyond_context,
-               "permit more positions than the model was trained for");
-  add_rope_flags(app, flags.rope);
+  add_model_flags(app, flags.model);
 }
 
 eval::EvaluationOptions evaluation_options(const EvalFlags& flags) {
   eval::EvaluationOptions options = flags.evaluation;
-  options.tasks = items(flags.tasks, "task");
-  options.policies =
-      eval::make_policies(items(flags.policies, "--policy"), items(flags.budgets, "--budgets"));
+  options.tasks = flag_items(flags.tasks, "task");
+  options.policies = eval::make_policies(flag_items(flags.policies, "--policy"),
+                                         flag_items(flags.budgets, "--budgets"));
   if (!flags.lengths.empty()) {
     options.lengths.clear();
-    for (const std::string& item : items(flags.lengths, "--lengths")) {
+    for (const std::string& item : flag_items(flags.lengths, "--lengths")) {
       options.lengths.push_back(length_of(item));
     }
   }
   if (!flags.questions.empty()) {
     options.questions.clear();
-    for (const std::string& item : items(flags.questions, "--question")) {
+    for (const std::string& item : flag_items(flags.questions, "--question")) {
       for (const eval::QuestionMode mode : eval::parse_question_modes(item)) {
         if (std::ranges::count(options.questions, mode) == 0) {
           options.questions.push_back(mode);
@@ -119,10 +98,7 @@ eval::EvaluationOptions evaluation_options(const EvalFlags& flags) {
   }
   options.texts = flags.files;
   options.shard = eval::parse_shard(flags.shard);
-  options.model.engine.n_threads = resolve_threads(flags.n_threads);
-  options.model.key_type = cache::parse_row_type(flags.key_type);
-  options.model.value_type = cache::parse_row_type(flags.value_type);
-  options.model.chat = {.has_template = !flags.no_chat, .chat_template = flags.chat_template};
+  options.model = model_settings(flags.model);
   return options;
 }
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "cli/model_flags.h"
 #include "eval/evaluation.h"
-#include "model/model.h"
 
 namespace CLI {
 class App;
@@ -17,7 +17,7 @@ namespace winnow::cli {
 // What the flags hold before they are checked. Lists are repeated flags, or one flag with ';' between.
 struct EvalFlags {
   std::vector<std::string> tasks;
-  std::string model;
+  ModelFlags model;
   std::vector<std::string> policies;
   std::vector<std::string> budgets;
   std::vector<std::string> lengths;
@@ -27,19 +27,15 @@ struct EvalFlags {
   std::string baseline;
   std::string output;
   std::string dump_prompts;
-  std::string weights = "file";
-  std::string key_type = "f16";
-  std::string value_type = "f16";
-  std::string chat_template;
-  bool no_chat = false;
   bool is_json = false;
   bool is_quiet = false;
-  int n_threads = -1;
-  model::RopeOptions rope;
   eval::EvaluationOptions evaluation;  // what needs no checking beyond the parser's
 };
 
 void add_eval_flags(CLI::App& app, EvalFlags& flags);
+
+// The items of lists, cut at ';'. Throws invalid_argument, naming the flag, for an empty one.
+std::vector<std::string> flag_items(const std::vector<std::string>& texts, const char* flag);
 
 // Throws invalid_argument.
 eval::EvaluationOptions evaluation_options(const EvalFlags& flags);

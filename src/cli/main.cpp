@@ -99,6 +99,8 @@ int run_main(int argc, char** argv) {
       app.add_subcommand("eval", "measure what budgets cost, on the same prompts for all policies");
   CLI::App* const report =
       app.add_subcommand("report", "make one page to look at, from the results of evaluations");
+  CLI::App* const tune =
+      app.add_subcommand("tune", "find the smallest budget that loses little on a document");
   CLI::App* const score = app.add_subcommand(
       "score", "score keys, values and queries of a file by policies, without a model");
   CLI::App* const methods =
@@ -108,6 +110,7 @@ int run_main(int argc, char** argv) {
                                                       {bench, add_bench(*bench)},
                                                       {eval, add_eval(*eval)},
                                                       {report, add_report(*report)},
+                                                      {tune, add_tune(*tune)},
                                                       {score, add_score(*score)},
                                                       {methods, add_methods(*methods)}};
   try {

@@ -112,6 +112,29 @@ Interval wilson_interval(int n_successes, int n, double confidence) {
   return {n_successes == 0 ? 0 : centre - half, n_successes == n ? 1 : centre + half};
 }
 
+// The share at which seeing so few successes has the probability 1 - confidence.
+double binomial_upper_bound(int n_successes, int n, double confidence) {
+  WINNOW_CHECK(n > 0 && n_successes >= 0 && n_successes <= n);
+  if (n_successes == n) {
+    return 1;
+  }
+  const auto at_most = [&](double share) {
+    double sum = 0;
+    for (int k = 0; k <= n_successes; ++k) {
+      sum += std::exp(std::lgamma(n + 1.0) - std::lgamma(k + 1.0) - std::lgamma(n - k + 1.0) +
+                      k * std::log(share) + (n - k) * std::log1p(-share));
+    }
+    return sum;
+  };
+  double low = static_cast<double>(n_successes) / n;
+  double high = 1;
+  for (int i = 0; i < 100; ++i) {
+    const double middle = (low + high) / 2;
+    (middle < 1 && at_most(std::max(middle, 1e-300)) > 1 - confidence ? low : high) = middle;
+  }
+  return high;
+}
+
 double mcnemar_exact(int n_only_first, int n_only_second) {
   WINNOW_CHECK(n_only_first >= 0 && n_only_second >= 0);
   const int n = n_only_first + n_only_second;

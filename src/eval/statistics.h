@@ -43,6 +43,9 @@ Interval bootstrap_interval(std::span<const double> values, const BootstrapOptio
 // Wilson's score interval for a share (JASA 22, 1927): n_successes of n, n > 0.
 Interval wilson_interval(int n_successes, int n, double confidence = 0.95);
 
+// The one-sided upper bound of a share of which n_successes of n > 0 were seen: Clopper and Pearson (Biometrika 26, 1934).
+double binomial_upper_bound(int n_successes, int n, double confidence = 0.95);
+
 // McNemar's exact test: the two-sided binomial p of how the pairs that differ are split; 1 where none does.
 double mcnemar_exact(int n_only_first, int n_only_second);
 

@@ -172,5 +172,19 @@ TEST(Verdict, FewPromptsNeverShowEquality) {
   EXPECT_EQ(verdict(compare(few, few), 1), "too few samples to tell");
 }
 
+// The rule of three's exact form, 1 - 0.05^(1/n), and qbeta(0.95, k + 1, n - k) in R.
+TEST(BinomialUpperBound, IsClopperAndPearsons) {
+  for (const int n : {1, 20, 59, 149, 1000}) {
+    EXPECT_NEAR(binomial_upper_bound(0, n), 1 - std::pow(0.05, 1.0 / n), 1e-9);
+  }
+  EXPECT_NEAR(binomial_upper_bound(1, 20), 0.216106, 1e-5);
+  EXPECT_NEAR(binomial_upper_bound(3, 100), 0.075713, 1e-5);
+  EXPECT_EQ(binomial_upper_bound(7, 7), 1);
+  for (int k = 0; k < 30; ++k) {
+    EXPECT_LT(binomial_upper_bound(k, 30), binomial_upper_bound(k + 1, 30));
+    EXPECT_GT(binomial_upper_bound(k, 30), k / 30.0);
+  }
+}
+
 }  // namespace
 }  // namespace winnow::eval
