@@ -62,6 +62,9 @@ void add_eval_flags(CLI::App& app, EvalFlags& flags) {
                  "in generation")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
+  app.add_option("--generate", evaluation.n_generated, "drift: tokens that are generated")
+      ->check(CLI::Range(2, 1 << 20))
+      ->capture_default_str();
   app.add_flag("--allow-looped", evaluation.allow_looped,
                "measure on text that repeats itself; the results say so");
   app.add_option("--shard", flags.shard, "i/k: every k-th sample from the i-th on")

@@ -215,23 +215,13 @@ void Answers::answer(const Prompt& prompt, const Arm& arm, const Shared& shared,
 
 void Answers::measure(const SampleId& sample, std::span<const Arm> arms,
                       const std::function<void(Record)>& done, const std::atomic<bool>* cancel) {
-  const auto refuse = [&](std::span<const Arm> refused, const Error& error) {
-    if (error.code() != ErrorCode::kInvalidArgument) {
-      throw;
-    }
-    for (const Arm& arm : refused) {
-      Record record = record_for(sample, arm);
-      record.refused = error.what();
-      done(std::move(record));
-    }
-  };
   Prompt prompt;
   Shared shared;
   try {
     prompt = make_prompt(task_, sample, model_, settings_.chat);
     shared = read_shared(prompt, arms, cancel);
   } catch (const Error& error) {
-    refuse(arms, error);
+    refuse(sample, arms, error, done);
     return;
   }
   for (const Arm& arm : arms) {
@@ -245,7 +235,7 @@ void Answers::measure(const SampleId& sample, std::span<const Arm> arms,
     try {
       answer(prompt, arm, shared, cancel, record);
     } catch (const Error& error) {
-      refuse({&arm, 1}, error);
+      refuse(sample, {&arm, 1}, error, done);
       continue;
     }
     done(std::move(record));

@@ -15,12 +15,12 @@ constexpr NameTable<QuestionMode, 4> kQuestionModes{"question mode",
                                                      {QuestionMode::kAware, "aware"},
                                                      {QuestionMode::kPerChunk, "per-chunk"}}};
 
-bool has_budget(const std::string& spec) {
+}  // namespace
+
+bool has_budget(std::string_view spec) {
   const auto options = policy::parse_spec(spec).options;
   return std::ranges::any_of(options, [](const auto& option) { return option.name == "budget"; });
 }
-
-}  // namespace
 
 const char* question_mode_name(QuestionMode mode) {
   return kQuestionModes.name(mode);

@@ -5,6 +5,8 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "eval/answers.h"
+#include "eval/drift.h"
+#include "eval/ppl.h"
 #include "eval/tasks.h"
 
 namespace winnow::eval {
@@ -12,7 +14,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
+// The experiments on texts, beside the tasks.
 constexpr std::string_view kPpl = "ppl";
+constexpr std::string_view kDrift = "drift";
 
 void check_options(const EvaluationOptions& options) {
   const auto refuse = [](const std::string& text) {
@@ -63,15 +67,12 @@ Evaluation::Evaluation(const model::Model& model, EvaluationOptions options)
   }
   for (const std::string& text : options_.tasks) {
     Entry& entry = entries_.emplace_back();
-    if (text == kPpl) {
+    if (text == kPpl || text == kDrift) {
       if (texts_.empty()) {
-        throw Error(ErrorCode::kInvalidArgument, "ppl needs a text to measure on (-f FILE)");
+        throw Error(ErrorCode::kInvalidArgument, text + " needs a text to measure on (-f FILE)");
       }
-      entry.spec = kPpl;
-      entry.experiment = std::make_unique<Ppl>(model_, options_.model, texts_,
-                                               PplOptions{.n_windows = options_.n,
-                                                          .n_targets = options_.n_targets,
-                                                          .allow_looped = options_.allow_looped});
+      entry.spec = text;
+      entry.experiment = make_on_text(text);
     } else {
       ParsedTask parsed = parse_task(text);
       entry.spec = std::move(parsed.spec);
@@ -88,6 +89,18 @@ Evaluation::Evaluation(const model::Model& model, EvaluationOptions options)
 }
 
 Evaluation::~Evaluation() = default;
+
+std::unique_ptr<Experiment> Evaluation::make_on_text(std::string_view name) const {
+  if (name == kDrift) {
+    return std::make_unique<Drift>(
+        model_, options_.model, texts_,
+        DriftOptions{.n_windows = options_.n, .n_generated = options_.n_generated});
+  }
+  return std::make_unique<Ppl>(model_, options_.model, texts_,
+                               PplOptions{.n_windows = options_.n,
+                                          .n_targets = options_.n_targets,
+                                          .allow_looped = options_.allow_looped});
+}
 
 ordered_json Evaluation::config() const {
   ordered_json tasks = ordered_json::array();
@@ -114,6 +127,7 @@ ordered_json Evaluation::config() const {
           {"seed", options_.seed},
           {"texts", std::move(texts)},
           {"target", options_.n_targets},
+          {"generate", options_.n_generated},
           {"allow_looped", options_.allow_looped},
           {"shard", {options_.shard.i, options_.shard.k}},
           {"cache_type_k", cache::row_type_name(options_.model.key_type)},

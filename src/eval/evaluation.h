@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "eval/experiment.h"
-#include "eval/ppl.h"
 #include "eval/results.h"
 #include "eval/task.h"
+#include "eval/text_windows.h"
 
 namespace winnow::eval {
 
@@ -20,7 +20,7 @@ struct Shard {
 Shard parse_shard(std::string_view text);  // "2/4"; throws invalid_argument
 
 struct EvaluationOptions {
-  std::vector<std::string> tasks;        // "ppl", "niah:keys=4"
+  std::vector<std::string> tasks;        // "ppl", "drift", "niah:keys=4"
   std::vector<policy::Policy> policies;  // with `full`
   std::vector<QuestionMode> questions{QuestionMode::kAgnostic};
   std::vector<int> lengths{1024};
@@ -28,6 +28,7 @@ struct EvaluationOptions {
   uint64_t seed = 0;
   std::vector<std::string> texts;  // files, for tasks on real text
   int n_targets = 0;               // of ppl; 0: token by token
+  int n_generated = 512;           // of drift
   bool allow_looped = false;
   Shard shard;
   ModelSettings model;
@@ -59,10 +60,11 @@ class Evaluation {
  private:
   struct Entry {
     std::string spec;
-    std::unique_ptr<Task> task;  // null: ppl
+    std::unique_ptr<Task> task;  // null: ppl, drift
     std::unique_ptr<Experiment> experiment;
     std::vector<Arm> arms;
   };
+  std::unique_ptr<Experiment> make_on_text(std::string_view name) const;
   // Calls body(entry, sample) for the samples of the shard.
   template <typename Body>
   void for_each_sample(const Body& body);

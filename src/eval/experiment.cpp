@@ -11,4 +11,16 @@ Record record_for(const SampleId& sample, const Arm& arm) {
   return record;
 }
 
+void refuse(const SampleId& sample, std::span<const Arm> arms, const Error& error,
+            const std::function<void(Record)>& done) {
+  if (error.code() != ErrorCode::kInvalidArgument) {
+    throw;
+  }
+  for (const Arm& arm : arms) {
+    Record record = record_for(sample, arm);
+    record.refused = error.what();
+    done(std::move(record));
+  }
+}
+
 }  // namespace winnow::eval

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "engine/session.h"
 #include "eval/arm.h"
 #include "eval/record.h"
@@ -44,5 +45,10 @@ class Experiment {
 
 // The part of a record that says whose it is, but for the task.
 Record record_for(const SampleId& sample, const Arm& arm);
+
+// Makes records of a refusal, one for each of these arms. Rethrows errors that are none: all but invalid_argument. Called
+// where the error was caught.
+void refuse(const SampleId& sample, std::span<const Arm> arms, const Error& error,
+            const std::function<void(Record)>& done);
 
 }  // namespace winnow::eval

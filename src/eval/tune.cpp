@@ -32,6 +32,12 @@ void check_options(const TuneOptions& options) {
     throw Error(ErrorCode::kInvalidArgument,
                 "tuning needs a policy and at least one question to choose by");
   }
+  for (const std::string& spec : options.policies) {
+    if (has_budget(spec)) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "policy '" + spec + "' has a budget, which tuning is to find");
+    }
+  }
 }
 
 // What the document can be asked, in an order drawn from the seed.

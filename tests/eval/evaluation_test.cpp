@@ -249,6 +249,45 @@ TEST(Ppl, IsTheLikelihoodOfTheText) {
   EXPECT_NEAR(results.records()[0].metrics.at("nll"), nll / 100, 1e-9);
 }
 
+TEST(Drift, TheFullCacheWritesWhatASessionWrites) {
+  EvaluationOptions made = options({"drift"});
+  made.texts = {prose("drift.txt", 200)};
+  made.lengths = {200};
+  made.n = 1;
+  made.n_generated = 60;
+  Evaluation evaluation(tiny(), made);
+  Results results(folder("drift"), evaluation.config());
+  evaluation.run(
+      results, [](const EvaluationProgress&) {}, nullptr);
+  ASSERT_EQ(results.records().size(), 9);
+  const TextWindow window =
+      text_window(read_texts(made.texts, tiny()), tiny().vocabulary(), 200, 0, 1);
+  for (const Record& record : results.records()) {
+    EXPECT_EQ(record.refused, "");
+    EXPECT_EQ(record.n_generated, 60);
+    EXPECT_TRUE(record.is_within_budget) << record.policy;
+    EXPECT_TRUE(record.are_positions_true) << record.policy;
+    EXPECT_DOUBLE_EQ(record.metrics.at("score"), 1 - record.metrics.at("looped"));
+    if (record.policy == "full") {
+      EXPECT_NEAR(record.metrics.at("kl"), 0, 1e-9);
+      EXPECT_EQ(record.metrics.at("agreement"), 1);
+    } else {
+      EXPECT_GT(record.metrics.at("kl_end"), 0) << record.policy;
+    }
+    // The same policy in a session. Wide steps may change last bits, so only the first tokens must agree.
+    engine::Session session(tiny(), policy::Policy::parse(record.policy), {});
+    session.read({.document = window.tokens}, {});
+    const nlohmann::json start =
+        session.generate({.n_predict = 3, .ignore_eos = true, .sampling = {.temperature = 0}}, {})
+            .text;
+    const std::string expected =
+        start.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    EXPECT_EQ(nlohmann::json(record.answers[0]).dump().substr(0, expected.size() - 1),
+              expected.substr(0, expected.size() - 1))
+        << record.policy;
+  }
+}
+
 TEST(Ppl, ARepeatedTextIsRefusedOrLabelled) {
   EvaluationOptions made = options({"ppl"});
   const std::string path = test::temporary_path("looped.txt");

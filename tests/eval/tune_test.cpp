@@ -71,17 +71,6 @@ TEST(Tune, KeepsToTheBoundOnHeldOutQuestions) {
   }
 }
 
-TEST(Tune, AllAnswersAllowedMeansTheSmallestBudget) {
-  TuneOptions made = options(0.999);
-  made.n_held_out = 20;
-  const TuneResult result = run(document(60), made);
-  if (result.loss < 1) {  // a bound of 1 is above any that can be asked for
-    EXPECT_NE(result.policy.find(":budget=" + std::to_string(tune_budgets().front()) + "%"),
-              std::string::npos)
-        << result.policy;
-  }
-}
-
 TEST(Tune, RefusesWhatCannotBeShown) {
   const auto refusal = [](const std::string& text, const TuneOptions& made) {
     return error_of(ErrorCode::kInvalidArgument, [&] { run(text, made); });
@@ -100,7 +89,7 @@ TEST(Tune, RefusesWhatCannotBeShown) {
   EXPECT_NE(refusal(document(40), made).find("knorm"), std::string::npos);
   made = options(0.5);
   made.policies = {"knorm:budget=7,n_recent=0"};
-  refusal(document(40), made);
+  EXPECT_NE(refusal(document(40), made).find("budget"), std::string::npos);
 }
 
 }  // namespace

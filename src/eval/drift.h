@@ -1,0 +1,39 @@
+// How long answers come apart at small budgets.
+#pragma once
+
+#include "eval/experiment.h"
+#include "eval/text_windows.h"
+
+namespace winnow::eval {
+
+struct DriftOptions {
+  int n_windows = 0;    // samples that the texts are cut into
+  int n_generated = 0;  // tokens
+};
+
+// A window of text is read whole, and the model goes on writing, greedily and past the end of its text, while the policy
+// evicts as in generation. What each arm writes is also fed to a full cache, in the same batch: kl is the mean
+// KL(full ‖ arm) of the distributions that each token was chosen from, kl_end that of the last quarter; agreement the share of
+// tokens that the full cache would have chosen there. distinct_1, distinct_2 and looped are of the text (eval/scoring.h);
+// score is 1 - looped.
+class Drift : public Experiment {
+ public:
+  // All outlive it.
+  Drift(const model::Model& model, const ModelSettings& settings, std::span<const TokenText> texts,
+        const DriftOptions& options)
+      : model_(model), settings_(settings), texts_(texts), options_(options) {}
+
+  std::vector<QuestionMode> modes(std::span<const QuestionMode> /*wanted*/) const override {
+    return {QuestionMode::kNone};
+  }
+  void measure(const SampleId& sample, std::span<const Arm> arms,
+               const std::function<void(Record)>& done, const std::atomic<bool>* cancel) override;
+
+ private:
+  const model::Model& model_;
+  const ModelSettings& settings_;
+  std::span<const TokenText> texts_;
+  DriftOptions options_;
+};
+
+}  // namespace winnow::eval

@@ -1,0 +1,78 @@
+#include "eval/text_run.h"
+
+#include "base/error.h"
+#include "engine/plan.h"
+
+namespace winnow::eval {
+namespace {
+
+using engine::Sequence;
+using engine::WantedLogits;
+using model::Token;
+
+engine::EngineOptions with_context(engine::EngineOptions options, int n_ctx) {
+  options.n_ctx = n_ctx;
+  return options;
+}
+
+}  // namespace
+
+TextRun::TextRun(const model::Model& model, const ModelSettings& settings, int n_positions,
+                 std::span<const Arm> arms, const std::atomic<bool>* cancel)
+    : model_(model),
+      settings_(settings),
+      n_positions_(n_positions),
+      cancel_(cancel),
+      engine_(model, with_context(settings.engine, n_positions)),
+      parallel_(settings.engine.n_threads),
+      base_(empty_sequence(policy::Policy::full(needs_of(arms)))) {}
+
+std::vector<float> TextRun::read(std::span<const Token> context) {
+  return feed(base_, context, WantedLogits::kLast);
+}
+
+Sequence TextRun::arm(policy::Policy policy, int n_document) {
+  const engine::ReadPrompt prompt{
+      .begin = 0, .document_begin = 0, .document_end = n_document, .end = n_document};
+  policy.resolve(engine::budget_context({&prompt, 1}, policy, base_.cache.shape()));
+  // A copy has what its policy needs of the queries that were read; where none were, it collects them itself.
+  return base_.positions_fed > 0 ? engine_.fork(base_, {.policy = std::move(policy), .max_rows = 0})
+                                 : empty_sequence(std::move(policy));
+}
+
+std::vector<float> TextRun::feed(Sequence& sequence, std::span<const Token> tokens) {
+  return feed(sequence, tokens, WantedLogits::kAll);
+}
+
+void TextRun::step(std::span<const engine::StepInput> inputs, std::vector<float>& logits) {
+  check_cancel();
+  engine_.step(inputs, logits);
+}
+
+std::span<const float> TextRun::row(const std::vector<float>& logits, size_t i) const {
+  const auto n_vocab = static_cast<size_t>(model_.hyper().n_vocab);
+  return std::span(logits).subspan(i * n_vocab, n_vocab);
+}
+
+void TextRun::check_cancel() const {
+  if (cancel_ != nullptr && cancel_->load()) {
+    throw Error(ErrorCode::kCancelled, "the evaluation was cancelled");
+  }
+}
+
+Sequence TextRun::empty_sequence(policy::Policy policy) const {
+  const cache::CacheShape shape = engine::cache_shape(model_.hyper(), settings_.key_type,
+                                                      settings_.value_type, policy, n_positions_);
+  return {shape, std::move(policy)};
+}
+
+std::vector<float> TextRun::feed(Sequence& sequence, std::span<const Token> tokens,
+                                 WantedLogits wanted) {
+  check_cancel();
+  const engine::Feed feed{.sequence = &sequence, .tokens = tokens, .logits = wanted};
+  return engine_.feed(
+      {&feed, 1},
+      {.eviction = engine::PromptEviction::kNever, .progress = {}, .cancel = cancel_})[0];
+}
+
+}  // namespace winnow::eval

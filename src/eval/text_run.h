@@ -1,0 +1,50 @@
+// All arms on one window of text, on one engine.
+#pragma once
+
+#include <atomic>
+#include <span>
+#include <vector>
+
+#include "engine/engine.h"
+#include "eval/experiment.h"
+#include "kernels/parallel.h"
+
+namespace winnow::eval {
+
+class TextRun {
+ public:
+  // For sequences of up to n_positions. What all `arms` need is kept of the text. All but the arms outlive it.
+  TextRun(const model::Model& model, const ModelSettings& settings, int n_positions,
+          std::span<const Arm> arms, const std::atomic<bool>* cancel);
+
+  // Reads the text that all arms begin with, with the full cache; returns the last logits [n_vocab].
+  std::vector<float> read(std::span<const model::Token> context);
+  // A copy of what was read, cut to the policy; where nothing was read, an empty sequence under it. A budget in percent
+  // refers to n_document tokens. Throws invalid_argument where the budget does not work out.
+  engine::Sequence arm(policy::Policy policy, int n_document);
+
+  // Feeds tokens to an arm without cutting it; returns all logits [n_tokens, n_vocab].
+  std::vector<float> feed(engine::Sequence& sequence, std::span<const model::Token> tokens);
+  // One generated token for each of different sequences, which are then cut where their policies say so; sets logits
+  // [n_inputs, n_vocab].
+  void step(std::span<const engine::StepInput> inputs, std::vector<float>& logits);
+
+  std::span<const float> row(const std::vector<float>& logits, size_t i) const;
+  kernels::ParallelFor& parallel() { return parallel_; }
+
+ private:
+  void check_cancel() const;  // throws cancelled
+  engine::Sequence empty_sequence(policy::Policy policy) const;
+  std::vector<float> feed(engine::Sequence& sequence, std::span<const model::Token> tokens,
+                          engine::WantedLogits wanted);
+
+  const model::Model& model_;
+  const ModelSettings& settings_;
+  int n_positions_;
+  const std::atomic<bool>* cancel_;
+  engine::Engine engine_;
+  kernels::ParallelFor parallel_;
+  engine::Sequence base_;
+};
+
+}  // namespace winnow::eval
