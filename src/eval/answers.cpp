@@ -159,8 +159,6 @@ std::unique_ptr<Session> Answers::ask(const Prompt& prompt, int question, const 
   std::unique_ptr<Session> session;
   switch (arm.question) {
     case QuestionMode::kNone:
-      session = shared.asked[i]->fork();
-      break;
     case QuestionMode::kAware:
       session = shared.asked[i]->fork(arm.policy);
       break;
@@ -191,7 +189,7 @@ void Answers::answer(const Prompt& prompt, const Arm& arm, const Shared& shared,
     check_cancel(cancel);
     const std::unique_ptr<Session> session = ask(prompt, question, arm, shared, cancel, record);
     if (question == 0) {
-      record_kept(*session->sequence(), record);
+      record_kept(*session->sequence(), model_.hyper(), record);
     }
     const Stopwatch stopwatch;
     const double nll = gold_nll(*session, prompt.golds[static_cast<size_t>(question)]);

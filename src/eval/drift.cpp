@@ -124,7 +124,7 @@ void Drift::measure(const SampleId& sample, std::span<const Arm> arms,
     record.answers = {std::move(text)};
     record.prefill_ms = prefill_ms;
     record.answer_ms = ms_per_arm;
-    record_kept(writer.arm, record);
+    record_kept(writer.arm, model_.hyper(), record);
     record_end(writer.arm, n_positions - 1, 0, record);
     done(std::move(record));
   }

@@ -32,7 +32,8 @@ bool are_positions_true(const engine::Sequence& sequence, int n_positions) {
 
 }  // namespace
 
-void record_kept(const engine::Sequence& sequence, Record& record) {
+void record_kept(const engine::Sequence& sequence, const model::Hyperparameters& hyper,
+                 Record& record) {
   const cache::CacheShape& shape = sequence.cache.shape();
   record.budget_rows = sequence.policy.is_unlimited() ? 0 : sequence.policy.budget_rows();
   record.kept_rows.clear();
@@ -44,7 +45,7 @@ void record_kept(const engine::Sequence& sequence, Record& record) {
   }
   record.kv_bytes = static_cast<int64_t>(sequence.cache.now_bytes());
   record.kv_full_bytes = static_cast<int64_t>(shape.full_bytes(sequence.positions_fed));
-  record.policy_bytes = static_cast<int64_t>(sequence.policy_bytes());
+  record.policy_bytes = static_cast<int64_t>(engine::policy_bytes(hyper, sequence.policy));
   record.is_within_budget &= is_within_budget(sequence, 0);
 }
 

@@ -167,7 +167,7 @@ void Ppl::measure(const SampleId& sample, std::span<const Arm> arms,
       states.push_back(
           {.record = std::move(record), .sequence = run.arm(arm.policy, sample.n_tokens)});
       states.back().record.compress_ms = compress.ms();
-      record_kept(states.back().sequence, states.back().record);
+      record_kept(states.back().sequence, model_.hyper(), states.back().record);
     } catch (const Error& error) {
       refuse(sample, {&arm, 1}, error, done);
     }
@@ -183,7 +183,7 @@ void Ppl::measure(const SampleId& sample, std::span<const Arm> arms,
     state.record.answer_ms = ms_per_arm;
     state.record.metrics = state.metrics();
     if (!has_context) {
-      record_kept(state.sequence, state.record);
+      record_kept(state.sequence, model_.hyper(), state.record);
     }
     record_end(state.sequence, n_tokens - 1, has_context ? options_.n_targets : 0, state.record);
     done(std::move(state.record));

@@ -27,15 +27,20 @@ const model::Model& tiny() {
 EvaluationOptions options(const std::vector<std::string>& tasks) {
   EvaluationOptions made;
   made.tasks = tasks;
-  made.policies = make_policies(
-      std::vector<std::string>{"knorm", "snapkv:obs_window=8", "h2o+adakv", "expected-attention"},
-      std::vector<std::string>{"25%", "60"});
+  // Of every kind of need that a prompt can leave behind.
+  made.policies =
+      make_policies(std::vector<std::string>{"knorm", "snapkv+cake:obs_window=8", "h2o+adakv",
+                                             "expected-attention+criticalkv", "keydiff+squeeze",
+                                             "tova", "streaming:positions=contiguous"},
+                    std::vector<std::string>{"25%", "60"});
   made.questions = parse_question_modes("both");
   made.lengths = {700};
   made.n = 3;
   made.model.engine.n_batch = 64;
   return made;
 }
+
+constexpr size_t kArms = 1 + 2 * 2 * 7;  // of options(), in both modes
 
 std::string folder(const std::string& name) {
   return test::temporary_path("evaluation_" + name);
@@ -75,7 +80,7 @@ TEST(Evaluation, ArmsAnswerAsASessionOfTheirPolicyDoes) {
   Results results(folder("session"), evaluation.config());
   evaluation.run(
       results, [](const EvaluationProgress&) {}, nullptr);
-  ASSERT_EQ(results.records().size(), 3 * (1 + 2 * 8));
+  ASSERT_EQ(results.records().size(), 3 * kArms);
   const auto task = parse_task("niah").task;
   for (const Record& record : results.records()) {
     const Prompt prompt = make_prompt(*task, {.n_tokens = 700, .index = record.index, .seed = 0},
@@ -103,6 +108,8 @@ TEST(Evaluation, ArmsAnswerAsASessionOfTheirPolicyDoes) {
     const nlohmann::json text = answer.text;
     const std::string kept = text.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     ASSERT_EQ(nlohmann::json(record.answers).dump(), "[" + kept + "]") << which;
+    EXPECT_EQ(record.policy_bytes, static_cast<int64_t>(session.sequence()->policy_bytes()))
+        << which;
     EXPECT_EQ(record.rows_evicted, session.sequence()->cache.rows_evicted()) << which;
     EXPECT_EQ(record.refused, "");
     EXPECT_TRUE(record.is_within_budget) << which;
@@ -114,7 +121,7 @@ TEST(Evaluation, ArmsAnswerAsASessionOfTheirPolicyDoes) {
 TEST(Evaluation, GoesOnWhereItStopped) {
   const EvaluationOptions made = options({"niah"});
   const auto unbroken = run(made, "unbroken");
-  EXPECT_EQ(unbroken.size(), 51);
+  EXPECT_EQ(unbroken.size(), 3 * kArms);
   // Stopped after every fifth record, again and again; each time a line is left half written.
   for (int n_runs = 0;; ++n_runs) {
     Evaluation evaluation(tiny(), made);
@@ -201,7 +208,7 @@ TEST(Ppl, TheFullCacheAgreesWithItselfAndOthersNearlyDo) {
     Results results(folder("ppl" + std::to_string(n_targets)), evaluation.config());
     evaluation.run(
         results, [](const EvaluationProgress&) {}, nullptr);
-    ASSERT_EQ(results.records().size(), 2 * 9);
+    ASSERT_EQ(results.records().size(), 2 * (1 + 2 * 7));
     for (const Record& record : results.records()) {
       EXPECT_EQ(record.refused, "");
       EXPECT_EQ(record.metrics.at("n_scored"), n_targets == 0 ? 299 : 70);
@@ -259,7 +266,7 @@ TEST(Drift, TheFullCacheWritesWhatASessionWrites) {
   Results results(folder("drift"), evaluation.config());
   evaluation.run(
       results, [](const EvaluationProgress&) {}, nullptr);
-  ASSERT_EQ(results.records().size(), 9);
+  ASSERT_EQ(results.records().size(), 1 + 2 * 7);
   const TextWindow window =
       text_window(read_texts(made.texts, tiny()), tiny().vocabulary(), 200, 0, 1);
   for (const Record& record : results.records()) {
