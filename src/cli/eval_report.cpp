@@ -1,7 +1,9 @@
 #include "cli/eval_report.h"
 
 #include <algorithm>
-#include <set>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "base/memory.h"
 #include "base/text.h"
@@ -86,6 +88,36 @@ Row row_of(const Group& group, bool is_likelihood) {
   return row;
 }
 
+// What must be said of groups: each remark once, with the arms that it is about.
+std::string remarks_text(std::span<const Group> groups) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> remarks;
+  const auto add = [&remarks](const std::string& remark, const Group& group) {
+    auto found = std::ranges::find(remarks, remark, &decltype(remarks)::value_type::first);
+    if (found == remarks.end()) {
+      found = remarks.insert(remarks.end(), {remark, {}});
+    }
+    found->second.push_back(group.policy +
+                            (group.question == "none" ? "" : " (" + group.question + ")"));
+  };
+  for (const Group& group : groups) {
+    for (const std::string& note : group.notes) {
+      add(note, group);
+    }
+    for (const std::string& reason : group.refused) {
+      add("refused: " + reason, group);
+    }
+  }
+  std::string text;
+  for (const auto& [remark, arms] : remarks) {
+    text += "! ";
+    for (size_t i = 0; arms.size() < groups.size() && i < arms.size(); ++i) {
+      text += (i == 0 ? "" : ", ") + arms[i];
+    }
+    text += (arms.size() < groups.size() ? ": " : "all arms: ") + remark + "\n";
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string summary_text(const eval::Summary& summary) {
@@ -100,24 +132,14 @@ std::string summary_text(const eval::Summary& summary) {
       ++end;
     }
     std::vector<Row> rows{header(is_likelihood)};
-    std::vector<std::string> remarks;
     for (size_t i = begin; i < end; ++i) {
-      const Group& group = summary.groups[i];
-      if (group.n > 0) {
-        rows.push_back(row_of(group, is_likelihood));
-      }
-      for (const std::string& note : group.notes) {
-        remarks.push_back(group.policy + " (" + group.question + "): " + note);
-      }
-      for (const std::string& reason : group.refused) {
-        remarks.push_back(group.policy + " (" + group.question + "): refused: " + reason);
+      if (summary.groups[i].n > 0) {
+        rows.push_back(row_of(summary.groups[i], is_likelihood));
       }
     }
     text += (begin == 0 ? "" : "\n") + first.task + ", " + std::to_string(first.n_tokens) +
-            " tokens\n" + table_text(rows);
-    for (const std::string& remark : remarks) {
-      text += "! " + remark + "\n";
-    }
+            " tokens\n" + table_text(rows) +
+            remarks_text(std::span(summary.groups).subspan(begin, end - begin));
     begin = end;
   }
   for (const std::string& problem : summary.problems) {
