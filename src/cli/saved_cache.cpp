@@ -21,13 +21,7 @@ void check_same(const std::string& flag, const std::string& given, const std::st
   }
 }
 
-bool has_budget(const std::string& spec) {
-  return std::ranges::any_of(
-      policy::parse_spec(spec).options,
-      [](const policy::GivenOption& option) { return option.name == "budget"; });
-}
-
-void check_policy(const RunFlags& flags, const policy::Policy& saved) {
+void check_policy(const RunFlags& flags, const policy::Policy& saved, engine::EvictWhen evict) {
   const std::string budget = budget_text(flags);
   const std::string saved_budget = saved.options().budget.to_string();
   if (!budget.empty()) {
@@ -38,10 +32,10 @@ void check_policy(const RunFlags& flags, const policy::Policy& saved) {
   }
   // A method without a budget is meant with the one there is.
   const bool takes_saved_budget = budget.empty() && !saved.is_unlimited() &&
-                                  !has_budget(flags.policy) &&
+                                  !policy::has_option(flags.policy, "budget") &&
                                   policy::parse_spec(flags.policy).method != "full";
   const policy::Policy given =
-      make_policy(flags.policy, takes_saved_budget ? saved_budget : budget);
+      make_policy(flags.policy, takes_saved_budget ? saved_budget : budget, evict);
   check_same("the policy", given.spec(), saved.spec());
 }
 
@@ -65,7 +59,7 @@ void check_chat(const RunFlags& flags, const engine::ChatFormat& saved) {
 
 engine::SavedSession load_cache(const RunFlags& flags, const model::Model& model) {
   engine::SavedSession saved = engine::load_session(flags.cache, model);
-  check_policy(flags, saved.policy);
+  check_policy(flags, saved.policy, saved.evict);
   const cache::CacheShape& shape = saved.rows.shape();
   if (flags.has_key_type) {
     check_same("--cache-type-k", flags.key_type, cache::row_type_name(shape.key_type));

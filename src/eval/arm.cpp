@@ -17,11 +17,6 @@ constexpr NameTable<QuestionMode, 4> kQuestionModes{"question mode",
 
 }  // namespace
 
-bool has_budget(std::string_view spec) {
-  const auto options = policy::parse_spec(spec).options;
-  return std::ranges::any_of(options, [](const auto& option) { return option.name == "budget"; });
-}
-
 const char* question_mode_name(QuestionMode mode) {
   return kQuestionModes.name(mode);
 }
@@ -54,7 +49,7 @@ std::vector<policy::Policy> make_policies(std::span<const std::string> specs,
     if (spec == "full") {
       continue;
     }
-    if (budgets.empty() || has_budget(spec)) {
+    if (budgets.empty() || policy::has_option(spec, "budget")) {
       add(policy::Policy::parse(spec));
       continue;
     }

@@ -29,9 +29,6 @@ struct Arm {
   bool is_full() const { return policy.is_unlimited(); }
 };
 
-// Whether a policy's spec has a budget of its own.
-bool has_budget(std::string_view spec);
-
 // Every spec with every budget, a spec that has its own budget with that; `full` first, and each once. Throws what
 // Policy::parse throws, and invalid_argument where a spec needs a budget and there is none.
 std::vector<policy::Policy> make_policies(std::span<const std::string> specs,

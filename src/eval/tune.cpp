@@ -11,6 +11,7 @@
 #include "eval/random.h"
 #include "eval/scoring.h"
 #include "eval/statistics.h"
+#include "policy/spec.h"
 
 namespace winnow::eval {
 namespace {
@@ -33,7 +34,7 @@ void check_options(const TuneOptions& options) {
                 "tuning needs a policy and at least one question to choose by");
   }
   for (const std::string& spec : options.policies) {
-    if (has_budget(spec)) {
+    if (policy::has_option(spec, "budget")) {
       throw Error(ErrorCode::kInvalidArgument,
                   "policy '" + spec + "' has a budget, which tuning is to find");
     }

@@ -70,6 +70,12 @@ Spec parse_spec(std::string_view text) {
   }
 }
 
+bool has_option(std::string_view text, std::string_view name) {
+  const std::vector<GivenOption> options = parse_spec(text).options;
+  return std::ranges::any_of(options,
+                             [name](const GivenOption& option) { return option.name == name; });
+}
+
 std::string format_spec(std::string_view parts, std::span<const OptionReader::Read> options) {
   std::string text(parts);
   char separator = ':';

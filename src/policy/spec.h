@@ -20,6 +20,9 @@ struct Spec {
 // Cuts and trims; never throws. Whether the names exist is for others to say.
 Spec parse_spec(std::string_view text);
 
+// Whether an option is given in the text of a policy.
+bool has_option(std::string_view text, std::string_view name);
+
 // The canonical text: the parts, such as "knorm+adakv", and the options that are not at their defaults, in the order they
 // were read.
 std::string format_spec(std::string_view parts, std::span<const OptionReader::Read> options);

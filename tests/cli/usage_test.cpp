@@ -153,5 +153,20 @@ TEST(Usage, TakesTextThatLooksLikeSomethingElse) {
   }
 }
 
+TEST(PolicyAuto, IsOneMethodWithTheQuestionAndAnotherWithout) {
+  const std::string text = document(300);
+  const auto spec_of = [&](const Args& args) {
+    return tiny_json(joined({"-f", text, "-p", "what", "-n", "2"}, args))["policy"]
+        .get<std::string>();
+  };
+  EXPECT_EQ(spec_of({"--policy", "auto", "--budget", "90"}), "snapkv:budget=90");
+  EXPECT_EQ(spec_of({"--policy", "auto:n_sink=2", "--budget", "90", "--evict", "before-question"}),
+            "keydiff:budget=90,n_sink=2");
+  EXPECT_EQ(spec_of({"--policy", "auto+adakv:budget=90", "--evict", "per-chunk"}),
+            "keydiff+adakv:budget=90");
+  expect_refused(run_winnow(tiny_run({"-f", text, "--policy", "auto"})), kInvalidArgument,
+                 {"budget"});
+}
+
 }  // namespace
 }  // namespace winnow::test
