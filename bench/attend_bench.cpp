@@ -85,6 +85,7 @@ void run_attend(benchmark::State& state, bool is_prompt, int n_tokens, bool adds
                              .first_token = 0,
                              .n_tokens = n_tokens,
                              .first_pos = is_prompt ? n_rows - n_tokens : n_rows,
+                             .first_rotation = is_prompt ? n_rows - n_tokens : n_rows,
                              .is_prompt = is_prompt};
   step.set_slices({&slice, 1});
   for (auto _ : state) {

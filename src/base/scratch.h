@@ -38,7 +38,7 @@ class Scratch {
   // [n] elements of any content, aligned to kLineBytes, valid until the frame ends, whatever else is taken meanwhile.
   template <class T>
   std::span<T> take(size_t n) {
-    static_assert(std::is_trivial_v<T> && alignof(T) <= alignof(std::max_align_t));
+    static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= alignof(std::max_align_t));
     if (n_taken_ == buffers_.size()) {
       buffers_.emplace_back();
     }

@@ -20,7 +20,8 @@ size_t paged_bytes(const CacheShape& shape, size_t n_slots) {
          round_up_to_page(n_slots * sizeof(int32_t)) +
          round_up_to_page(n_slots * shape.score_bytes()) +
          round_up_to_page(n_slots * shape.mass_bytes()) +
-         round_up_to_page(n_slots * shape.output_norm_bytes());
+         round_up_to_page(n_slots * shape.output_norm_bytes()) +
+         round_up_to_page(n_slots * shape.rotation_bytes());
 }
 
 }  // namespace
@@ -67,9 +68,13 @@ size_t CacheShape::output_norm_bytes() const {
   return stores_output_norms ? sizeof(float) : 0;
 }
 
+size_t CacheShape::rotation_bytes() const {
+  return stores_rotations ? sizeof(int32_t) : 0;
+}
+
 size_t CacheShape::row_bytes() const {
   return key_bytes() + value_bytes() + sizeof(int32_t) + score_bytes() + mass_bytes() +
-         output_norm_bytes();
+         output_norm_bytes() + rotation_bytes();
 }
 
 size_t CacheShape::reserved_bytes() const {
@@ -87,6 +92,7 @@ Cache::Cache(const CacheShape& shape)
   first_.scores = first_.positions + round_up_to_page(n_slots * sizeof(int32_t));
   first_.mass = first_.scores + round_up_to_page(n_slots * shape.score_bytes());
   first_.output_norms = first_.mass + round_up_to_page(n_slots * shape.mass_bytes());
+  first_.rotations = first_.output_norms + round_up_to_page(n_slots * shape.output_norm_bytes());
   first_.end = paged_bytes(shape, n_slots);
 }
 
@@ -110,6 +116,7 @@ Cache::Ranges Cache::ranges(int layer, int kv_head) const {
           .scores = start + first_.scores,
           .mass = start + first_.mass,
           .output_norms = start + first_.output_norms,
+          .rotations = start + first_.rotations,
           .end = start + first_.end};
 }
 
@@ -131,7 +138,10 @@ HeadRows Cache::rows(int layer, int kv_head) const {
       .key_type = shape_.key_type,
       .value_type = shape_.value_type,
       .has_nonfinite_values = state.counts.nonfinite_values > 0,
-      .output_norms = output_norms(layer, kv_head)};
+      .output_norms = output_norms(layer, kv_head),
+      .rotations = shape_.stores_rotations
+                       ? reinterpret_cast<const int32_t*>(data + range.rotations)
+                       : nullptr};
 }
 
 std::vector<int32_t> Cache::positions(int layer, int kv_head) const {
@@ -165,6 +175,18 @@ int Cache::longest_slots() const {
   return most([](const Head& state) { return state.n_slots; });
 }
 
+int Cache::next_contiguous() const {
+  return most([](const Head& state) { return state.n_slots - state.n_hidden; });
+}
+
+int Cache::rotation_end() const {
+  int end = 0;
+  for (const Head& state : heads_) {
+    end = std::max(end, state.rotation_end);
+  }
+  return end;
+}
+
 Cache::Target Cache::reserve(int layer, int kv_head, int n_rows) {
   const Ranges range = ranges(layer, kv_head);
   const Head& state = head(layer, kv_head);
@@ -184,7 +206,10 @@ Cache::Target Cache::reserve(int layer, int kv_head, int n_rows) {
           .positions = reinterpret_cast<int32_t*>(data + range.positions) + next,
           .scores =
               shape_.stores_scores ? reinterpret_cast<float*>(data + range.scores) + next : nullptr,
-          .mass = mass_of_new};
+          .mass = mass_of_new,
+          .rotations = shape_.stores_rotations
+                           ? reinterpret_cast<int32_t*>(data + range.rotations) + next
+                           : nullptr};
 }
 
 int64_t* Cache::mass(int layer, int kv_head) {
@@ -201,6 +226,12 @@ float* Cache::output_norms(int layer, int kv_head) const {
 
 void Cache::commit(int layer, int kv_head, int n_rows, const AppendCounts& counts) {
   Head& state = head(layer, kv_head);
+  if (shape_.stores_rotations) {
+    const int32_t* const rotations = rows(layer, kv_head).rotations + state.n_slots;
+    for (int row = 0; row < n_rows; ++row) {
+      state.rotation_end = std::max(state.rotation_end, rotations[row] + 1);
+    }
+  }
   state.n_slots += n_rows;
   state.n_touched = std::max(state.n_touched, state.n_slots);
   state.counts.saturated += counts.saturated;

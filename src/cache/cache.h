@@ -23,6 +23,7 @@ struct CacheShape {
   bool stores_scores = false;        // keep a static score beside each row
   bool stores_mass = false;          // and the softmax weight that it has received
   bool stores_output_norms = false;  // and what its value weighs in the layer's output
+  bool stores_rotations = false;     // and the position that its key is rotated to
   // [n_layers]: how many positions a query of the layer sees, its own included; 0: all. Empty: all layers see all.
   std::vector<int> swa_windows = {};
 
@@ -33,13 +34,14 @@ struct CacheShape {
   static int window_slack(int swa_window);
   // Bytes of the rows of so many positions when none is evicted, and windowed layers hold what is seen.
   size_t full_bytes(int n_positions) const;
-  // Bytes of one row: key, value, position and (where stored) score, mass and output norm.
+  // Bytes of one row: key, value, position and (where stored) score, mass, output norm and rotation.
   size_t row_bytes() const;
   size_t key_bytes() const;  // of one row's key, and so on
   size_t value_bytes() const;
   size_t score_bytes() const;  // 0 where none is stored
   size_t mass_bytes() const;   // the same
   size_t output_norm_bytes() const;
+  size_t rotation_bytes() const;
   // Address space that a cache of this shape reserves.
   size_t reserved_bytes() const;
 };
@@ -58,13 +60,20 @@ class Cache {
   int longest() const;
   int longest_slots() const;  // the same with slots for rows
 
+  // Where positions are those in the cache (policy option positions=contiguous): the next token's, behind the rows that
+  // attention sees of the longest head.
+  int next_contiguous() const;
+  // Behind the highest position that a key was ever rotated to; 0 where rotations are not stored.
+  int rotation_end() const;
+
   // Where the append kernel writes. Heads are independent: different threads may write different heads.
   struct Target {
     std::byte* keys;
     std::byte* values;
     int32_t* positions;
-    float* scores;  // null when the cache keeps none
-    int64_t* mass;  // the same; zeros
+    float* scores;       // null when the cache keeps none
+    int64_t* mass;       // the same; zeros
+    int32_t* rotations;  // null when the cache keeps none
   };
   // The place of the next `n_rows` rows; there must be room (the engine checks before a step).
   Target reserve(int layer, int kv_head, int n_rows);
@@ -146,6 +155,7 @@ class Cache {
     int n_evicted_slots = 0;
     int n_hidden = 0;   // slots that attention does not see, evicted ones included
     int n_touched = 0;  // slots whose pages may be resident
+    int rotation_end = 0;
     int64_t n_evicted = 0;
     TrimBounds trim;
     AppendCounts counts;
@@ -154,7 +164,8 @@ class Cache {
     int n_cached() const { return n_slots - n_evicted_slots; }
   };
   struct Ranges {  // byte offsets of a head's arrays in the storage
-    size_t keys = 0, values = 0, positions = 0, scores = 0, mass = 0, output_norms = 0, end = 0;
+    size_t keys = 0, values = 0, positions = 0, scores = 0, mass = 0, output_norms = 0;
+    size_t rotations = 0, end = 0;
   };
 
   // The most of the heads of layers without a window.

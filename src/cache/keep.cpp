@@ -129,6 +129,13 @@ void Cache::copy_kept(const Cache& source, int layer, int kv_head, std::span<con
       norms != nullptr && from.output_norms != nullptr) {
     move_elements(from.output_norms, slots, norms);
   }
+  if (to.rotations != nullptr) {
+    move_elements(from.rotations != nullptr ? from.rotations : from.positions, slots, to.rotations);
+  } else {
+    WINNOW_CHECK(from.rotations == nullptr || std::ranges::all_of(slots, [&](int slot) {
+                   return from.rotations[slot] == from.positions[slot];
+                 }));
+  }
   state.n_evicted = original.n_evicted;
   state.trim = original.trim;
   record_evicted(state, original.n_cached(), from, slots);
@@ -185,6 +192,10 @@ void Cache::compact(int layer, int kv_head, std::span<const int> slots) {
   if (float* const norms = output_norms(layer, kv_head); norms != nullptr) {
     move_elements(norms, slots, norms);
   }
+  if (shape_.stores_rotations) {
+    auto* const rotations = reinterpret_cast<int32_t*>(data + range.rotations);
+    move_elements(rotations, slots, rotations);
+  }
   if (gives_back) {
     const auto give_back = [&](size_t begin, size_t row_bytes) {
       storage_.give_back(
@@ -197,6 +208,7 @@ void Cache::compact(int layer, int kv_head, std::span<const int> slots) {
     give_back(range.scores, shape_.score_bytes());
     give_back(range.mass, shape_.mass_bytes());
     give_back(range.output_norms, shape_.output_norm_bytes());
+    give_back(range.rotations, shape_.rotation_bytes());
   }
   if (!state.hidden.empty()) {
     move_elements(state.hidden.data(), slots, state.hidden.data());

@@ -40,6 +40,8 @@ struct HeadRows {
   // [n] what the values weigh in the layer's output, or null. Whoever needs a row's notes it here, so that it is computed
   // once: kUnknownNorm before. Heads are independent, as for appending.
   float* output_norms = nullptr;
+  // [n] the position that each key is rotated to, or null: its own.
+  const int32_t* rotations = nullptr;
 
   int n_visible() const { return n - n_hidden; }
   bool is_evicted(int slot) const { return hidden != nullptr && hidden[slot] == kEvicted; }

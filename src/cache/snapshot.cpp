@@ -35,8 +35,12 @@ constexpr Column kColumns[] = {
      [](const Cache::Target& target) -> void* { return target.scores; }},
     {"mass", [](const CacheShape& shape) { return shape.mass_bytes(); },
      [](const HeadRows& rows) -> const void* { return rows.mass; },
-     [](const Cache::Target& target) -> void* { return target.mass; }}};
+     [](const Cache::Target& target) -> void* { return target.mass; }},
+    {"rotations", [](const CacheShape& shape) { return shape.rotation_bytes(); },
+     [](const HeadRows& rows) -> const void* { return rows.rotations; },
+     [](const Cache::Target& target) -> void* { return target.rotations; }}};
 constexpr size_t kPositions = 2;  // in kColumns
+constexpr size_t kRotations = 5;
 
 // Calls visit(first slot, number of slots) for each run of slots whose rows are held.
 template <class Visit>
@@ -129,6 +133,7 @@ SavedCache::SavedCache(SectionFile& file, int n_positions) {
 
   shape_.stores_scores = file.has("scores");
   shape_.stores_mass = file.has("mass");
+  shape_.stores_rotations = file.has("rotations");
   const size_t n_rows = heads_.back().first_row + static_cast<size_t>(heads_.back().n_rows);
   for (const Column& column : kColumns) {
     const size_t row_bytes = column.row_bytes(shape_);
@@ -145,6 +150,7 @@ SavedCache::SavedCache(SectionFile& file, int n_positions) {
     bytes = rows.take(rows.n_left());
   }
   check_positions(file, n_positions);
+  check_rotations(file);
 }
 
 void SavedCache::read_heads(SectionReader& reader, int n_positions) {
@@ -194,10 +200,36 @@ void SavedCache::check_positions(const SectionFile& file, int n_positions) const
   }
 }
 
+// A key is never rotated further than by its own position.
+void SavedCache::check_rotations(const SectionFile& file) const {
+  const std::span<const std::byte> column = columns_[kRotations];
+  for (size_t at = 0; at < column.size(); at += sizeof(int32_t)) {
+    int32_t rotation;
+    int32_t position;
+    std::memcpy(&rotation, column.data() + at, sizeof(rotation));
+    std::memcpy(&position, columns_[kPositions].data() + at, sizeof(position));
+    if (rotation < 0 || rotation > position) {
+      throw Error(ErrorCode::kBadData,
+                  "'" + file.path() + "', section 'rotations': a key at position " +
+                      std::to_string(position) + " is rotated to " + std::to_string(rotation));
+    }
+  }
+}
+
 int SavedCache::n_cached(int layer, int kv_head) const {
   return heads_[static_cast<size_t>(layer) * static_cast<size_t>(shape_.n_kv_heads) +
                 static_cast<size_t>(kv_head)]
       .n_rows;
+}
+
+int SavedCache::next_contiguous() const {
+  int n = 0;
+  for (int layer = 0; layer < shape_.n_layers; ++layer) {
+    for (int kv_head = 0; shape_.swa_window(layer) == 0 && kv_head < shape_.n_kv_heads; ++kv_head) {
+      n = std::max(n, n_cached(layer, kv_head));
+    }
+  }
+  return n;
 }
 
 void SavedCache::restore(Cache& cache) const {

@@ -21,6 +21,7 @@ class SavedCache {
 
   const CacheShape& shape() const { return shape_; }  // max_rows: of the longest head
   int n_cached(int layer, int kv_head) const;
+  int next_contiguous() const;  // as the cache's
 
   // Fills an empty cache of the same shape and at least so many max_rows.
   void restore(Cache& cache) const;
@@ -34,6 +35,7 @@ class SavedCache {
 
   void read_heads(SectionReader& reader, int n_positions);
   void check_positions(const SectionFile& file, int n_positions) const;
+  void check_rotations(const SectionFile& file) const;
 
   CacheShape shape_;
   std::vector<Head> heads_;                          // [n_layers, n_kv_heads]

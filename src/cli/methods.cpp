@@ -4,10 +4,12 @@
 #include "policy/methods.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cctype>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 
 #include "cli/output.h"
@@ -50,6 +52,45 @@ std::string_view decides(const policy::TransformPart& part) {
   return part.make_normalizer != nullptr ? "scores" : "rows";
 }
 
+// A method with one value of the option `positions`, and what becomes of the rows that it keeps.
+struct Arm {
+  std::string spec;
+  std::string positions;
+  std::string re_rotation;
+  std::string guard;
+};
+
+std::vector<Arm> arms() {
+  const auto options = policy::describe_policy_options();
+  const auto option = std::ranges::find(options, "positions", &OptionDescription::name);
+  std::vector<Arm> arms;
+  for (const policy::Method& method : policy::kMethods) {
+    std::istringstream values(method.make == nullptr ? "" : option->range);
+    for (std::string value; std::getline(values, value, '|');) {
+      const std::string name(method.name);
+      const bool is_contiguous =
+          policy::Policy::parse(name + ":budget=64,positions=" + value).is_contiguous();
+      const bool is_default = value == option->default_value;
+      arms.push_back({.spec = is_default ? name : name + ":positions=" + value,
+                      .positions = is_contiguous ? "contiguous" : "preserved, gapped",
+                      .re_rotation = is_contiguous ? "as keys are read" : "no",
+                      .guard = std::string(method.own_guard)});
+    }
+  }
+  return arms;
+}
+
+ordered_json arms_json() {
+  ordered_json list = ordered_json::array();
+  for (const Arm& arm : arms()) {
+    list.push_back({{"policy", arm.spec},
+                    {"positions", arm.positions},
+                    {"re_rotation", arm.re_rotation},
+                    {"own_guard", arm.guard}});
+  }
+  return list;
+}
+
 ordered_json methods_json() {
   ordered_json methods = ordered_json::array();
   for (const policy::Method& method : policy::kMethods) {
@@ -82,7 +123,8 @@ ordered_json methods_json() {
   return {{"methods", std::move(methods)},
           {"transforms", std::move(transforms)},
           {"allocators", std::move(allocators)},
-          {"policy_options", options_json(policy::describe_policy_options())}};
+          {"policy_options", options_json(policy::describe_policy_options())},
+          {"arms", arms_json()}};
 }
 
 // A cell of a Markdown table.
@@ -183,8 +225,19 @@ std::string methods_markdown() {
   for (const policy::AllocatorPart& part : policy::kAllocators) {
     text += part_markdown(part);
   }
-  return text + "\n## Options of every method but full\n\n" +
-         options_markdown(policy::describe_policy_options());
+  text += "\n## Options of every method but full\n\n" +
+          options_markdown(policy::describe_policy_options());
+  text +=
+      "\n## Positions\n\n"
+      "Where attention sees the rows that are kept, and which of the last rows a method keeps of "
+      "its "
+      "own accord. Beside these\n`n_recent` protects the last rows under every method: a quarter "
+      "of the budget, with `preset=paper` none.\n\n";
+  text += table_head({"policy", "positions after eviction", "keys rotated again", "own guard"});
+  for (const Arm& arm : arms()) {
+    text += row({code(arm.spec), arm.positions, arm.re_rotation, arm.guard});
+  }
+  return text;
 }
 
 void print_options(const std::vector<OptionDescription>& options, const char* indent) {

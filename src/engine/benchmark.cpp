@@ -99,7 +99,9 @@ void Benchmark::check_fits(const BenchmarkTest& test) {
        .has_all_logits = false,
        .n_mass_rows = shape().stores_mass ? cache::Cache::most_slots(plan.max_rows) : 0,
        .is_counted = policy_.needs().query_moments,
-       .is_compared = policy_.needs().residual_similarity});
+       .is_compared = policy_.needs().residual_similarity,
+       .n_rows = shape().max_rows,
+       .is_contiguous = policy_.is_contiguous()});
   engine::check_fits(plan, shape().reserved_bytes() * n_caches, options_.engine.n_threads);
 }
 

@@ -217,7 +217,7 @@ class CaseScorer {
     const int n = std::min(needs_.n_queries, given_.n_rows);
     std::vector<float> q(static_cast<size_t>(n) * static_cast<size_t>(given_.n_heads) * dim());
     copy_queries(layer, 0, given_.n_heads, given_.n_queries - n, n, q.data());
-    queries_.add(layer, q.data(), n, position(given_.n_rows - n));
+    queries_.add(layer, q.data(), n, position(given_.n_rows - n), position(given_.n_rows - n));
   }
 
   // A token at a time, since positions may have gaps.
@@ -252,6 +252,7 @@ class CaseScorer {
                          .heads = std::span(rows_).subspan(head_index(layer, 0), n_kv_heads),
                          .n_sink = policy_.options().n_sink,
                          .n_positions = given_.positions.back() + 1,
+                         .next_rotation = given_.positions.back() + 1,
                          .attention = attention_,
                          .queries = &queries_,
                          .moments = &moments_,

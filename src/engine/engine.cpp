@@ -58,7 +58,8 @@ Engine::Engine(const model::Model& model, const EngineOptions& options)
       backend_(options.n_threads),
       evictor_(model, attend_shape(model), model.rotation(n_ctx(model, options)),
                options.n_threads),
-      step_(attend_shape(model), options.n_threads, model.rotation(n_ctx(model, options))),
+      step_(attend_shape(model), options.n_threads,
+            {.all = model.rotation(n_ctx(model, options)), .windowed = model.windowed_rotation()}),
       graphs_(model, n_ctx(model, options), step_, backend_) {
   if (options.n_batch < 1) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -123,8 +124,13 @@ void Engine::feed_chunk_major(PromptFeed& prompt) {
   const auto n_embd = static_cast<size_t>(model_.hyper().n_embd);
   prompt.expect_steps(static_cast<int64_t>(prompt.chunks.size()));
   std::vector<float> residual;
-  for (const Chunk& chunk : prompt.chunks) {
+  for (Chunk& chunk : prompt.chunks) {
     prompt.check_cancel();
+    for (size_t i = 0; i < chunk.slices.size(); ++i) {
+      if (chunk.sequences[i]->policy.is_contiguous()) {  // earlier chunks may have been cut
+        chunk.rotate(i, chunk.sequences[i]->next_rotation());
+      }
+    }
     residual.resize(chunk.tokens.size() * n_embd);
     run_layers(chunk, 0, n_layers, residual.data());
     prompt.collect(chunk, residual, model_.hyper().n_embd);
@@ -204,7 +210,7 @@ void Engine::run_layers(const Chunk& chunk, int first_layer, int n_layers, float
                                   .n_tokens = static_cast<int>(chunk.tokens.size()),
                                   .has_logits = false,
                                   .compares_residual = compares_residual(chunk)});
-  set_input(graph.positions, chunk.positions.data());
+  set_input(graph.positions, chunk.rotations.data());
   if (graph.tokens != nullptr) {
     set_input(graph.tokens, chunk.tokens.data());
   } else {
@@ -276,7 +282,8 @@ void Engine::step(std::span<const StepInput> inputs, std::vector<float>& logits)
   for (const StepInput& input : inputs) {
     Sequence& sequence = *input.sequence;
     watch(sequence);
-    chunk.add(sequence, input.tokens, sequence.positions_fed, input.is_prompt);
+    chunk.add(sequence, input.tokens, sequence.positions_fed, sequence.next_rotation(),
+              input.is_prompt);
     has_prompt |= input.is_prompt;
     sequence.evicted_during_prompt |= input.is_prompt && sequence.cache.has_gaps();
     sequence.is_usable = false;  // until all layers agree again
@@ -308,7 +315,7 @@ void Engine::run_decode(const Chunk& chunk, std::vector<float>& logits) {
                                   .n_layers = model_.hyper().n_layers,
                                   .n_tokens = chunk.n_tokens,
                                   .has_logits = true});
-  set_input(graph.positions, chunk.positions.data());
+  set_input(graph.positions, chunk.rotations.data());
   set_input(graph.tokens, chunk.tokens.data());
   compute(graph);
   logits.resize(static_cast<size_t>(chunk.n_tokens) * static_cast<size_t>(model_.hyper().n_vocab));
@@ -367,7 +374,10 @@ Engine::Footprint Engine::footprint(const Workload& work) {
           {.n_positions = work.n_held + work.n_prompt + work.n_decoded,
            .is_decoded = work.n_decoded > 0,
            .n_mass_rows = std::min(work.n_mass_rows, work.n_held + work.n_prompt + work.n_decoded),
-           .n_counted = work.is_counted ? std::clamp(work.n_prompt, 1, options_.n_batch) : 0}),
+           .n_counted = work.is_counted ? std::clamp(work.n_prompt, 1, options_.n_batch) : 0,
+           .n_rows = work.n_rows,
+           .is_turned = work.is_contiguous,
+           .rotation_end = work.rotation_end}),
       .residual_bytes =
           is_layer_major
               ? n_residual_rows * static_cast<size_t>(model_.hyper().n_embd) * sizeof(float)

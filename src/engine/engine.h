@@ -76,6 +76,9 @@ class Engine {
     int n_mass_rows;           // the most rows of a head where the policy wants column mass, else 0
     bool is_counted;           // the policy wants the moments of queries
     bool is_compared = false;  // the policy wants to know what attention changes
+    int n_rows;                // the most rows of a head
+    bool is_contiguous = false;  // the policy's positions are
+    int rotation_end = 0;        // of the cache before
   };
   // What that will take: the graphs' buffer, attention scratch, and the residual stream.
   struct Footprint {

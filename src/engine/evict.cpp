@@ -8,7 +8,7 @@ namespace winnow::engine {
 
 void Evictor::view_layers(const Sequence& sequence, int first_layer,
                           std::span<const cache::HeadRows> rows,
-                          std::vector<policy::LayerView>& views) const {
+                          std::vector<policy::LayerView>& views) {
   const cache::CacheShape& shape = sequence.cache.shape();
   const auto n_kv_heads = static_cast<size_t>(shape.n_kv_heads);
   int n_positions =
@@ -20,6 +20,9 @@ void Evictor::view_layers(const Sequence& sequence, int first_layer,
   for (int layer = 0; layer < first_layer; ++layer) {
     ordinal += shape.swa_window(layer) == 0 ? 1 : 0;
   }
+  if (shape.stores_rotations) {
+    turns_.reserve(std::max(sequence.cache.rotation_end(), sequence.queries.rotation_end()));
+  }
   views.clear();
   for (int layer = first_layer; !rows.empty(); ++layer, rows = rows.subspan(n_kv_heads)) {
     if (shape.swa_window(layer) == 0) {
@@ -30,7 +33,8 @@ void Evictor::view_layers(const Sequence& sequence, int first_layer,
                        .queries = &sequence.queries,
                        .moments = &sequence.moments,
                        .similarity = &sequence.similarity,
-                       .rotation = &rotation_,
+                       .rotation = &turns_.rotation(),
+                       .turns = &turns_,
                        .output_weights = &output_weights_,
                        .ordinal = ordinal++});
     }

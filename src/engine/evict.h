@@ -25,14 +25,14 @@ class Evictor {
   Evictor(const model::Model& model, const kernels::AttendShape& attention,
           kernels::Rotation rotation, int n_threads)
       : attention_(attention),
-        rotation_(std::move(rotation)),
+        turns_(std::move(rotation)),
         output_weights_(model),
         parallel_(n_threads) {}
 
   // What policies see of layers [first_layer, …) of a sequence with rows [n_layers, n_kv_heads], to views: the layers
   // without a window. Policies do not decide about the others: their rows go when no query sees them any more.
   void view_layers(const Sequence& sequence, int first_layer, std::span<const cache::HeadRows> rows,
-                   std::vector<policy::LayerView>& views) const;
+                   std::vector<policy::LayerView>& views);
 
   // Cuts all layers back to the policy's budget; false where none was over it. Adds the time to the sequence's statistics.
   bool evict(Sequence& sequence);
@@ -50,7 +50,7 @@ class Evictor {
   bool carry_out(Sequence& sequence, bool is_chosen, const Stopwatch& stopwatch);
 
   kernels::AttendShape attention_;
-  kernels::Rotation rotation_;
+  kernels::TurnTable turns_;
   OutputProjection output_weights_;
   kernels::ParallelFor parallel_;
   std::vector<cache::HeadRows> rows_;  // [n_layers, n_kv_heads]

@@ -1,6 +1,7 @@
 #include "engine/feed.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "base/error.h"
@@ -29,8 +30,10 @@ std::vector<Chunk> cut_into_chunks(std::span<const Feed> feeds, PromptEviction e
       Chunk& chunk = chunks.back();
       const size_t n =
           std::min(feed.tokens.size() - fed, static_cast<size_t>(n_batch - chunk.n_tokens));
-      const int first_pos = feed.sequence->positions_fed + static_cast<int>(fed);
-      chunk.add(*feed.sequence, feed.tokens.subspan(fed, n), first_pos, /*is_prompt=*/true);
+      const auto n_before = static_cast<int>(fed);
+      chunk.add(*feed.sequence, feed.tokens.subspan(fed, n),
+                feed.sequence->positions_fed + n_before, feed.sequence->next_rotation() + n_before,
+                /*is_prompt=*/true);
       fed += n;
     }
   }
@@ -70,13 +73,15 @@ int padded_rows(int n_tokens) {
   return std::max(n_tokens, kMinPromptRows);
 }
 
-void Chunk::add(Sequence& sequence, std::span<const Token> more, int first_pos, bool is_prompt) {
+void Chunk::add(Sequence& sequence, std::span<const Token> more, int first_pos, int first_rotation,
+                bool is_prompt) {
   const auto n = static_cast<int>(more.size());
   slices.push_back(
       {.cache = &sequence.cache,
        .first_token = n_tokens,
        .n_tokens = n,
        .first_pos = first_pos,
+       .first_rotation = first_rotation,
        .is_prompt = is_prompt,
        .queries = sequence.queries.shape().n_queries > 0 ? &sequence.queries : nullptr,
        .similarity = is_prompt && !sequence.similarity.is_empty() ? &sequence.similarity : nullptr,
@@ -85,21 +90,28 @@ void Chunk::add(Sequence& sequence, std::span<const Token> more, int first_pos, 
   sequences.push_back(&sequence);
   tokens.insert(tokens.end(), more.begin(), more.end());
   for (int i = 0; i < n; ++i) {
-    positions.push_back(first_pos + i);
+    rotations.push_back(first_rotation + i);
   }
   n_tokens += n;
 }
 
+void Chunk::rotate(size_t slice, int first_rotation) {
+  kernels::Slice& of_sequence = slices[slice];
+  of_sequence.first_rotation = first_rotation;
+  const auto begin = rotations.begin() + of_sequence.first_token;
+  std::iota(begin, begin + of_sequence.n_tokens, first_rotation);
+}
+
 void Chunk::pad() {
   tokens.resize(static_cast<size_t>(padded_rows(n_tokens)), 0);
-  positions.resize(tokens.size(), 0);
+  rotations.resize(tokens.size(), 0);
 }
 
 void Chunk::clear() {
   slices.clear();
   sequences.clear();
   tokens.clear();
-  positions.clear();
+  rotations.clear();
   n_tokens = 0;
 }
 

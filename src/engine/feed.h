@@ -65,14 +65,17 @@ int padded_rows(int n_tokens);
 
 // Tokens that go through a graph at once, of one or several sequences.
 struct Chunk {
-  void add(Sequence& sequence, std::span<const Token> more, int first_pos, bool is_prompt);
+  void add(Sequence& sequence, std::span<const Token> more, int first_pos, int first_rotation,
+           bool is_prompt);
+  // Rotates the tokens of a slice to other positions than they were added with.
+  void rotate(size_t slice, int first_rotation);
   void pad();  // to padded_rows(n_tokens)
   void clear();
 
   std::vector<kernels::Slice> slices;
   std::vector<Sequence*> sequences;  // of the slices
   std::vector<Token> tokens;         // [n_tokens] and padding
-  std::vector<int32_t> positions;    // the same
+  std::vector<int32_t> rotations;    // the same: the positions that queries and keys are rotated to
   int n_tokens = 0;                  // without padding
 };
 

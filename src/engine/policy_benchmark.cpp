@@ -126,7 +126,8 @@ class PolicyBenchmark {
         random_elements(static_cast<size_t>(policy_.needs().n_queries * attention_.n_heads) *
                         static_cast<size_t>(options.head_dim));
     const int n_queries = std::min(policy_.needs().n_queries, options.n_rows);
-    queries_.add(0, queries.data(), n_queries, options.n_rows - n_queries);
+    queries_.add(0, queries.data(), n_queries, options.n_rows - n_queries,
+                 options.n_rows - n_queries);
     if (moments_.watches(0)) {
       count_queries();
     }
@@ -227,6 +228,7 @@ class PolicyBenchmark {
             .heads = rows_,
             .n_sink = policy_.options().n_sink,
             .n_positions = options_.n_rows,
+            .next_rotation = options_.n_rows,
             .attention = attention_,
             .queries = &queries_,
             .moments = &moments_,

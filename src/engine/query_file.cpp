@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,7 +29,7 @@ size_t token_floats(const kernels::QueryWindow& window) {
 
 }  // namespace
 
-void put_queries(const kernels::QueryWindow& window, SectionWriter& file) {
+void put_queries(const kernels::QueryWindow& window, bool has_rotations, SectionWriter& file) {
   if (window.shape().n_queries == 0) {
     return;
   }
@@ -37,13 +38,17 @@ void put_queries(const kernels::QueryWindow& window, SectionWriter& file) {
     const int begin = window.begin_pos(layer);
     const int end = window.end_pos(layer);
     file.put(int32_t{end - begin});
+    for (int pos = begin; has_rotations && pos < end; ++pos) {
+      file.put(int32_t{window.rotation(layer, pos)});
+    }
     for (int pos = begin; pos < end; ++pos) {
       file.refer(std::as_bytes(std::span(window.query(layer, 0, pos), token_floats(window))));
     }
   });
 }
 
-void read_queries(SectionFile& file, int n_positions, kernels::QueryWindow& window) {
+void read_queries(SectionFile& file, int n_positions, bool has_rotations,
+                  kernels::QueryWindow& window) {
   if (window.shape().n_queries == 0) {
     return;
   }
@@ -51,8 +56,17 @@ void read_queries(SectionFile& file, int n_positions, kernels::QueryWindow& wind
   for_each_layer(window.shape().is_watched, [&](int layer) {
     const int n =
         reader.get_int("the number of queries", 0, std::min(n_positions, window.shape().n_queries));
+    std::vector<int32_t> rotations(static_cast<size_t>(n));
+    std::iota(rotations.begin(), rotations.end(), n_positions - n);
+    for (int i = 0; has_rotations && i < n; ++i) {
+      rotations[static_cast<size_t>(i)] =
+          reader.get_int("what a query is rotated to", 0, n_positions - n + i);
+    }
     const auto q = reader.get_array<float>(static_cast<size_t>(n) * token_floats(window));
-    window.add(layer, q.data(), n, n_positions - n);
+    for (size_t i = 0; i < rotations.size(); ++i) {
+      window.add(layer, q.data() + i * token_floats(window), 1,
+                 n_positions - n + static_cast<int>(i), rotations[i]);
+    }
   });
   reader.expect_end();
 }

@@ -8,12 +8,14 @@
 
 namespace winnow::engine {
 
-// Writes nothing where no queries are remembered. The window must stay until the file is written.
-void put_queries(const kernels::QueryWindow& window, SectionWriter& file);
+// Writes nothing where no queries are remembered; what they are rotated to, where `has_rotations`. The window must stay
+// until the file is written.
+void put_queries(const kernels::QueryWindow& window, bool has_rotations, SectionWriter& file);
 
 // Into `window`, which is empty and of the shape that the policy needs, after n_positions were fed. Throws bad_data where
 // the file has too many queries, or none that are needed.
-void read_queries(SectionFile& file, int n_positions, kernels::QueryWindow& window);
+void read_queries(SectionFile& file, int n_positions, bool has_rotations,
+                  kernels::QueryWindow& window);
 
 // Likewise, how much attention changes the residual stream.
 void put_similarity(const kernels::ResidualSimilarity& similarity, SectionWriter& file);

@@ -100,7 +100,7 @@ Plan Run::make_plan(int n_predict) {
                   ? session_.plan_generation(n_predict)
                   : session_.plan(prompt_, n_predict,
                                   is_all_wanted ? WantedLogits::kAll : WantedLogits::kLast);
-  const int most = session_.n_ctx() - n_cached_ - prompt_.size() + 1;
+  const int most = session_.most_generated(prompt_);
   plan.logits_bytes = logits_bytes(n_predict < 0 ? most : std::min(n_predict, most));
   return plan;
 }

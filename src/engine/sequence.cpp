@@ -1,5 +1,6 @@
 #include "engine/sequence.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,25 @@ void check_seen(const Sequence& sequence, const policy::Policy& policy) {
                 "policy '" + policy.spec() + "' needs " + missing +
                     ", which the sequence did not keep under its own policy '" +
                     sequence.policy.spec() + "'");
+  }
+}
+
+// Keys that were rotated to other positions than their own would have to be turned for ever.
+void check_rotations(const Sequence& sequence, const policy::Policy& policy) {
+  if (policy.is_contiguous() || !sequence.policy.is_contiguous()) {
+    return;
+  }
+  for (int layer = 0; layer < sequence.cache.shape().n_layers; ++layer) {
+    for (int kv_head = 0; kv_head < sequence.cache.shape().n_kv_heads; ++kv_head) {
+      const cache::HeadRows rows = sequence.cache.rows(layer, kv_head);
+      if (!std::equal(rows.rotations, rows.rotations + rows.n, rows.positions)) {
+        throw Error(ErrorCode::kInvalidArgument,
+                    "policy '" + policy.spec() +
+                        "' has positions=original, but under the sequence's own policy '" +
+                        sequence.policy.spec() +
+                        "' some rows were read at other positions than their own");
+      }
+    }
   }
 }
 
@@ -93,6 +113,7 @@ Sequence copy(const Sequence& sequence, policy::Policy policy, int max_rows,
   shape.stores_scores = needs.key_norms;
   shape.stores_mass = needs.column_mass;
   shape.stores_output_norms = needs.output_weights;
+  shape.stores_rotations = policy.is_contiguous();
   shape.max_rows = max_rows;
   for (const auto& head : slots) {
     if (std::ssize(head) > max_rows) {
@@ -137,6 +158,7 @@ cache::CacheShape cache_shape(const model::Hyperparameters& hyper, cache::RowTyp
           .stores_scores = policy.needs().key_norms,
           .stores_mass = policy.needs().column_mass,
           .stores_output_norms = policy.needs().output_weights,
+          .stores_rotations = policy.is_contiguous(),
           .swa_windows = hyper.swa_windows};
 }
 
@@ -186,6 +208,7 @@ Sequence fork(const Sequence& sequence, ForkOptions options, Evictor& evictor) {
                                                  "must be resolved before a fork is cut to it");
   }
   check_seen(sequence, *options.policy);
+  check_rotations(sequence, *options.policy);
   const Stopwatch stopwatch;
   std::vector<std::vector<float>> norms(rows.size());
   if (options.policy->needs().key_norms && !sequence.cache.shape().stores_scores) {

@@ -37,6 +37,10 @@ struct Sequence {
   bool is_usable = true;               // false after a cancelled or failed step: layers disagree
   EvictionStats evictions;
 
+  // What the next token's query and key are rotated to.
+  int next_rotation() const {
+    return policy.is_contiguous() ? cache.next_contiguous() : positions_fed;
+  }
   // What the policy has been given to remember, beside the cache.
   size_t policy_bytes() const { return queries.bytes() + moments.bytes() + similarity.bytes(); }
 };

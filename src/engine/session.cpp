@@ -66,6 +66,17 @@ bool is_set(const std::atomic<bool>* flag) {
   return flag != nullptr && flag->load();
 }
 
+// So many tokens are fed at most where positions are contiguous, and would not end: column mass counts so many queries.
+constexpr int kMostFed = 1 << 24;
+
+// The most rows of a head that policies cut, once cut: slack included, where only what is due is cut.
+int most_rows(const policy::Policy& policy, const cache::CacheShape& shape, bool has_slack) {
+  const int n_layers = shape.n_layers - shape.n_windowed_layers();
+  const int64_t rows = has_slack ? policy.most_held_rows(n_layers, shape.n_kv_heads)
+                                 : policy.most_rows(n_layers, shape.n_kv_heads);
+  return n_layers > 0 ? static_cast<int>(std::min<int64_t>(rows, INT_MAX / 2)) : 0;
+}
+
 }  // namespace
 
 const char* stop_reason_name(StopReason reason) {
@@ -92,6 +103,47 @@ Session::Session(const model::Model& model, SavedSession&& saved, const SessionO
 
 Session::~Session() = default;
 
+int Session::next_rotation() const {
+  if (!policy().is_contiguous()) {
+    return n_fed();
+  }
+  int next = 0;
+  if (sequence_) {
+    next = sequence_->next_rotation();
+  } else if (saved_) {
+    next = saved_->rows.next_contiguous();
+  }
+  return next + (transcript_.pending ? 1 : 0);
+}
+
+int Session::rotation_end(const PromptTokens& prompt) const {
+  const int whole = next_rotation() + prompt.size();
+  if (!policy().is_contiguous() || options_.evict == EvictWhen::kAfterPrompt) {
+    return whole;
+  }
+  policy::Policy policy = this->policy();  // as it will be resolved
+  std::vector<ReadPrompt> prompts = transcript_.prompts;
+  const bool is_cut_per_chunk = options_.evict == EvictWhen::kPerChunk;
+  const PromptTokens first = is_cut_per_chunk ? prompt : prompt.up_to_question();
+  prompts.push_back(first.at(n_fed()));
+  policy.resolve(budget_context(prompts, policy, shape_));
+  const int n_stay = most_rows(policy, shape_, is_cut_per_chunk);
+  if (is_cut_per_chunk) {
+    return std::min(whole, std::max(next_rotation(), n_stay) + options_.engine.n_batch);
+  }
+  const int after_first = next_rotation() + first.size();
+  return std::max(after_first, std::min(after_first, n_stay) + prompt.size() - first.size());
+}
+
+int Session::most_generated(const PromptTokens& prompt) const {
+  if (!policy().is_contiguous()) {
+    return room() - prompt.size() + 1;  // the last token is not fed, so it needs no room
+  }
+  // Where no head can grow beyond the context, generating never ends.
+  const bool is_endless = policy().is_resolved() && most_rows(policy(), shape_, true) < n_ctx_;
+  return is_endless ? std::max(kMostFed - n_fed() - prompt.size(), 0) + 1 : n_ctx_ + 1;
+}
+
 void Session::check_room(const PromptTokens& prompt) const {
   if (prompt.size() == 0) {
     throw Error(ErrorCode::kInvalidArgument, "the prompt is empty");
@@ -101,13 +153,19 @@ void Session::check_room(const PromptTokens& prompt) const {
                 "there is nothing to protect text or tokens from: policy '" + policy().spec() +
                     "' keeps every row; give a --budget");
   }
-  if (prompt.size() <= room()) {
+  if (policy().is_contiguous() && prompt.size() > kMostFed - n_fed()) {
+    throw Error(ErrorCode::kInvalidArgument, "the prompt has " + std::to_string(prompt.size()) +
+                                                 " tokens, and " + std::to_string(n_fed()) +
+                                                 " are fed; " + std::to_string(kMostFed) +
+                                                 " are the most");
+  }
+  const int needed = rotation_end(prompt);
+  if (needed <= n_ctx_) {
     return;
   }
   const int trained = model_.hyper().n_ctx_scaled;
-  const int needed = n_ctx_ - room() + prompt.size();
   const std::string fed =
-      room() == n_ctx_ ? "" : ", of which " + std::to_string(n_ctx_ - room()) + " are taken";
+      room() == n_ctx_ ? "" : ", of which " + std::to_string(next_rotation()) + " are taken";
   const std::string advice =
       needed > trained && !options_.allow_beyond_context
           ? "--allow-beyond-context permits it"
@@ -151,9 +209,8 @@ void Session::resolve_budget(std::span<const ReadPrompt> read) {
 
 Plan Session::plan(const PromptTokens& prompt, int n_predict, WantedLogits logits) {
   check_room(prompt);
-  // The last token is not fed, so it needs no room.
-  const int most = room() - prompt.size() + 1;
-  return make_plan({.prompt = prompt.at(n_positions() + (transcript_.pending ? 1 : 0)),
+  const int most = most_generated(prompt);
+  return make_plan({.prompt = prompt.at(n_fed()),
                     .held = held(),
                     .n_predict = n_predict < 0 ? most : std::min(n_predict, most),
                     .evict = options_.evict,
@@ -163,7 +220,7 @@ Plan Session::plan(const PromptTokens& prompt, int n_predict, WantedLogits logit
 }
 
 Plan Session::plan_generation(int n_predict) {
-  const int most = room() + 1;
+  const int most = most_generated({});
   return make_plan({.held = held(),
                     .n_predict = n_predict < 0 ? most : std::min(n_predict, most),
                     .evict = EvictWhen::kAfterPrompt,
@@ -174,6 +231,9 @@ Plan Session::plan_generation(int n_predict) {
 
 Plan Session::make_plan(PlanInput input, WantedLogits logits) {
   Plan plan = engine::make_plan(input, shape_, own_policy());
+  if (own_policy().is_contiguous()) {
+    plan.max_rows = std::min(plan.max_rows, n_ctx_ + 1);
+  }
   resolve_budget(transcript_.prompts);  // until the prompt is read, it is what it was
   if (saved_) {
     plan.kv_held_bytes = 0;  // nothing is taken yet
@@ -197,7 +257,10 @@ Engine::Footprint Session::footprint(const PlanInput& input, WantedLogits logits
                         .has_all_logits = logits == WantedLogits::kAll,
                         .n_mass_rows = shape_.stores_mass ? cache::Cache::most_slots(max_rows) : 0,
                         .is_counted = own_policy().needs().query_moments,
-                        .is_compared = own_policy().needs().residual_similarity};
+                        .is_compared = own_policy().needs().residual_similarity,
+                        .n_rows = std::max(max_rows, shape_.max_rows),
+                        .is_contiguous = own_policy().is_contiguous(),
+                        .rotation_end = sequence_ ? sequence_->cache.rotation_end() : 0};
   Engine::Footprint whole = engine_.footprint(work);
   if (input.evict == EvictWhen::kBeforeQuestion) {
     work.n_prompt = input.prompt.document_end - input.prompt.begin;
@@ -295,14 +358,17 @@ Generation Session::generate(const GenerateOptions& options, const GenerateCallb
   Generation result;
   result.seed = sampler.seed();
   const int limit = options.n_predict < 0 ? INT32_MAX : options.n_predict;
-  transcript_.reserve_more(std::min(limit, room() + 1));  // a decoded token allocates nothing
+  // A decoded token allocates nothing.
+  transcript_.reserve_more(std::min({limit, most_generated({}), n_ctx_ + 1}));
   const Stopwatch stopwatch;
   while (true) {
     if (result.n_generated == limit) {
       result.stop = StopReason::kLength;
       break;
     }
-    if (transcript_.pending && n_positions() == n_ctx_) {
+    // A token that waits has been given the last position: none is left for the next.
+    if (transcript_.pending &&
+        (next_rotation() > n_ctx_ || (policy().is_contiguous() && n_fed() > kMostFed))) {
       result.stop = StopReason::kContext;
       break;
     }

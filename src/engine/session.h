@@ -28,7 +28,9 @@ struct ChatFormat {
 struct SessionOptions {
   cache::RowType key_type = cache::RowType::kF16;
   cache::RowType value_type = cache::RowType::kF16;
-  int n_ctx = 0;  // most positions; 0: what the model was trained for
+  // Most positions that tokens are rotated to; 0: what the model was trained for. That is how many are fed, but where the
+  // policy's positions are contiguous: how many rows a head holds.
+  int n_ctx = 0;
   bool allow_beyond_context = false;
   EvictWhen evict = EvictWhen::kAfterPrompt;
   // Default: layer-major, but chunk-major where nothing or every chunk is evicted, or layers are compared.
@@ -111,6 +113,8 @@ class Session {
   void save(const std::string& path) const;
 
   int n_ctx() const { return n_ctx_; }
+  // The most tokens that can be generated after a prompt (may be empty), or after what was read.
+  int most_generated(const PromptTokens& prompt) const;
   PrefillOrder order() const { return order_; }
   const policy::Policy& policy() const { return sequence_ ? sequence_->policy : policy_; }
   const cache::CacheShape& shape() const { return shape_; }  // max_rows is 0 until reserved
@@ -122,8 +126,13 @@ class Session {
 
  private:
   int n_positions() const { return static_cast<int>(transcript_.tokens.size()); }
-  // Positions that are left, once a token that waits has been fed.
-  int room() const { return n_ctx_ - n_positions() - (transcript_.pending ? 1 : 0); }
+  // What the next token is rotated to, once one that waits has been fed.
+  int next_rotation() const;
+  int n_fed() const { return n_positions() + (transcript_.pending ? 1 : 0); }
+  // Positions that are left for tokens to be rotated to.
+  int room() const { return n_ctx_ - next_rotation(); }
+  // Behind the last position that reading a prompt rotates to.
+  int rotation_end(const PromptTokens& prompt) const;
   policy::Policy& own_policy() { return sequence_ ? sequence_->policy : policy_; }
   void check_room(const PromptTokens& prompt) const;
   int n_cached(int layer, int kv_head) const;

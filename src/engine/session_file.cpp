@@ -207,6 +207,7 @@ void check_shape(const SectionFile& file, const cache::CacheShape& saved,
   };
   check_column(saved.stores_scores, needed.stores_scores, "scores");
   check_column(saved.stores_mass, needed.stores_mass, "mass");
+  check_column(saved.stores_rotations, needed.stores_rotations, "rotations");
 }
 
 }  // namespace
@@ -223,7 +224,7 @@ void Session::save(const std::string& path) const {
   put_model(model_, n_ctx_, file);
   put_session(options_, *sequence_, file);
   put_transcript(transcript_, file);
-  put_queries(sequence_->queries, file);
+  put_queries(sequence_->queries, sequence_->policy.is_contiguous(), file);
   put_similarity(sequence_->similarity, file);
   put_moments(sequence_->moments, file);
   cache::put_cache(sequence_->cache, file);
@@ -256,7 +257,7 @@ SavedSession load_session(const std::string& path, const model::Model& model) {
   check_shape(file, rows.shape(), policy, model.hyper());
   resolve(policy, budget_rows, transcript, rows.shape(), reader);
   kernels::QueryWindow queries = query_window(model.hyper(), policy);
-  read_queries(file, static_cast<int>(transcript.tokens.size()), queries);
+  read_queries(file, static_cast<int>(transcript.tokens.size()), policy.is_contiguous(), queries);
   kernels::ResidualSimilarity similarity = residual_similarity(model.hyper(), policy);
   read_similarity(file, static_cast<int>(transcript.tokens.size()), similarity);
   kernels::QueryMoments moments = query_moments(model.hyper(), policy);
@@ -278,9 +279,10 @@ SavedSession load_session(const std::string& path, const model::Model& model) {
 
 void check_context_of(const SavedSession& saved, const model::Model& model, int n_ctx) {
   const auto n_read = static_cast<int>(saved.transcript.tokens.size());
-  if (n_read + (saved.transcript.pending ? 1 : 0) > n_ctx) {
+  const int n_taken = saved.policy.is_contiguous() ? saved.rows.next_contiguous() : n_read;
+  if (n_taken + (saved.transcript.pending ? 1 : 0) > n_ctx) {
     refuse(saved.file.path(),
-           "has " + std::to_string(n_read) + " positions, the context " + std::to_string(n_ctx));
+           "has " + std::to_string(n_taken) + " positions, the context " + std::to_string(n_ctx));
   }
   if (saved.is_long_context != is_long_context(model, n_ctx)) {
     const std::string border = std::to_string(model.hyper().rope.n_ctx_orig);

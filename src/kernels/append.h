@@ -13,7 +13,8 @@ struct NewRows {
   const float* values;  // the same
   size_t stride;
   int n_rows;
-  int first_pos;  // absolute position of row 0; the others follow
+  int first_pos;           // absolute position of row 0; the others follow
+  int first_rotation = 0;  // what its key is rotated to, where the cache stores that
 };
 
 // Converts the rows to the cache's types. A finite element beyond the type's range is stored as its largest finite

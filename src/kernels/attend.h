@@ -11,10 +11,12 @@
 // vectors, or on rows that are not visible.
 #pragma once
 
+#include <climits>
 #include <cstddef>
 #include <cstdint>
 
 #include "cache/rows.h"
+#include "kernels/key_turns.h"
 
 namespace winnow::kernels {
 
@@ -50,14 +52,15 @@ struct PromptQueries {
   // each rounded to the nearest. Null: not wanted.
   int64_t* mass = nullptr;
   double mass_scale = kMassScale;
+  const KeyTurns* turns = nullptr;  // of the rows' keys; null: they are read as they are
 };
 
 // How many lanes one call takes at most. All tokens of a call must have the same block_length().
 int prompt_tile_lanes();
 
-// Floats of scratch one thread needs for positions below `n_positions` and, where it adds to column mass, for heads of at
-// most n_mass_rows rows; else that is 0.
-size_t prompt_scratch_floats(int head_dim, int n_positions, int n_mass_rows);
+// Floats of scratch one thread needs for positions below `n_positions`, heads of at most n_rows rows and, where it adds to
+// column mass, of at most n_mass_rows; else that is 0.
+size_t prompt_scratch_floats(int head_dim, int n_positions, int n_mass_rows, int n_rows = INT_MAX);
 
 // Each lane attends to the rows that are visible to it. `scratch` is aligned to 64 bytes.
 void attend_prompt(const cache::HeadRows& rows, const PromptQueries& queries, float scale,
@@ -69,7 +72,8 @@ void attend_prompt(const cache::HeadRows& rows, const PromptQueries& queries, fl
 // Layout of `partial`: maximum [group], sum [group], output [group, head_dim].
 size_t decode_partial_floats(int gqa_group_size, int head_dim);
 
-size_t decode_scratch_floats(int gqa_group_size, int head_dim, int n_positions);
+size_t decode_scratch_floats(int gqa_group_size, int head_dim, int n_positions,
+                             int n_rows = INT_MAX);
 
 struct DecodeQuery {
   const float* q;  // [gqa_group_size, head_dim]
@@ -78,7 +82,8 @@ struct DecodeQuery {
   int pos;         // absolute position of the token; rows lie at positions up to it
   // Where column mass is wanted: the rows' weights relative to their block's maximum [gqa_group_size, weights_stride].
   float* weights = nullptr;
-  size_t weights_stride = 0;  // at least rows.n
+  size_t weights_stride = 0;        // at least rows.n
+  const KeyTurns* turns = nullptr;  // as in PromptQueries
 };
 
 // Attends to the rows in `n_blocks` blocks of block_length(query.pos) positions, from `first_block`: one partial after

@@ -27,10 +27,11 @@ inline int first_visible(int pos, int swa_window) {
 
 inline constexpr int kTileRows = 64;  // rows a kernel brings to floats at a time
 
-// The most rows a block may hold for queries at positions below `n_positions`, rounded up to whole tiles.
-inline size_t block_capacity(int n_positions) {
-  const auto length = static_cast<size_t>(block_length(std::max(n_positions - 1, 0)));
-  return (length + kTileRows - 1) / kTileRows * kTileRows;
+// The most rows a block of a head of n_rows may hold for queries at positions below `n_positions`, rounded up to whole
+// tiles.
+inline size_t block_capacity(int n_positions, int n_rows) {
+  const int length = std::min(block_length(std::max(n_positions - 1, 0)), n_rows);
+  return (static_cast<size_t>(length) + kTileRows - 1) / kTileRows * kTileRows;
 }
 
 inline int n_blocks(int pos) {

@@ -38,13 +38,22 @@ void StepContext::set_slices(std::span<const Slice> slices) {
   n_tokens_ = 0;
   n_decode_groups_ = 0;
   n_mass_rows_ = 0;
-  int n_positions = 0;
+  n_turned_rows_ = 0;
+  Rows rows;
+  int rotation_end = 0;
   bool is_counted = false;
   int index = 0;
   for (const Slice& slice : slices_) {
     WINNOW_CHECK(slice.first_token == n_tokens_ && slice.n_tokens > 0);
     n_tokens_ += slice.n_tokens;
-    n_positions = std::max(n_positions, slice.first_pos + slice.n_tokens);
+    rows.n_positions = std::max(rows.n_positions, slice.first_pos + slice.n_tokens);
+    const int n_slots = cache::Cache::most_slots(slice.cache->shape().max_rows);
+    rows.n_most = std::max(rows.n_most, n_slots);
+    if (slice.cache->shape().stores_rotations) {
+      n_turned_rows_ = std::max(n_turned_rows_, n_slots);
+      rotation_end = std::max(
+          {rotation_end, slice.cache->rotation_end(), slice.first_rotation + slice.n_tokens});
+    }
     if (slice.cache->shape().stores_mass) {
       // Layers that others have been cut before hold no more rows than positions.
       n_mass_rows_ = std::max(
@@ -58,17 +67,24 @@ void StepContext::set_slices(std::span<const Slice> slices) {
     }
     ++index;
   }
-  thread_floats_ = thread_floats(n_positions, n_mass_rows_);
+  rows.n_mass = n_mass_rows_;
+  rows.n_turned = n_turned_rows_;
+  thread_floats_ = thread_floats(rows);
   weights_offset_ = thread_floats_ * static_cast<size_t>(n_threads_);
   partials_offset_ =
       weights_offset_ + weights_floats(n_mass_rows_) * static_cast<size_t>(n_decode_groups_);
-  const size_t needed = memory_floats(n_positions, n_decode_groups_, n_mass_rows_);
+  const size_t needed = memory_floats(rows, n_decode_groups_);
   try {
     if (memory_.size() < needed) {
       memory_.resize(needed);
     }
     if (is_counted) {
       set_turns();
+    }
+    if (n_turned_rows_ > 0) {
+      turns_of_keys_.reserve(rotation_end);
+      // A window may hold more rows than there are positions.
+      turns_of_windowed_keys_.reserve(rotation_end + n_turned_rows_);
     }
     if (n_counters_ < n_decode_groups_) {
       n_items_done_ = std::make_unique<std::atomic<int>[]>(static_cast<size_t>(n_decode_groups_));
@@ -81,46 +97,58 @@ void StepContext::set_slices(std::span<const Slice> slices) {
 }
 
 void StepContext::set_turns() {
-  const size_t n_rot = rotation_.n_rot();
+  const size_t n_rot = rotation().n_rot();
   const size_t n_floats = static_cast<size_t>(n_tokens_) * n_rot;
   if (turns_.size() < n_floats) {
     turns_.resize(n_floats);
   }
   for (const Slice& slice : slices_) {
     for (int i = 0; slice.moments != nullptr && i < slice.n_tokens; ++i) {
-      turns_at(rotation_, slice.first_pos + i,
+      turns_at(rotation(), slice.first_rotation + i,
                {turns_.data() + static_cast<size_t>(slice.first_token + i) * n_rot, n_rot});
     }
   }
 }
 
-// The mass of a tile comes first, then the kernel's scratch.
-size_t StepContext::thread_floats(int n_positions, int n_mass_rows) const {
-  const size_t tile_mass = align(2 * static_cast<size_t>(n_mass_rows));
-  return align(
-      std::max({tile_mass + prompt_scratch_floats(shape_.head_dim, n_positions, n_mass_rows),
-                decode_scratch_floats(shape_.gqa_group_size(), shape_.head_dim, n_positions),
-                QueryMoments::scratch_floats(shape_.head_dim)}));
+// The lags of keys come first, then the mass of a tile, then the kernel's scratch.
+size_t StepContext::thread_floats(const Rows& rows) const {
+  const size_t lags = align(static_cast<size_t>(rows.n_turned));
+  const size_t tile_mass = align(2 * static_cast<size_t>(rows.n_mass));
+  const size_t prompt =
+      prompt_scratch_floats(shape_.head_dim, rows.n_positions, rows.n_mass, rows.n_most);
+  const size_t decode = decode_scratch_floats(shape_.gqa_group_size(), shape_.head_dim,
+                                              rows.n_positions, rows.n_most);
+  return align(std::max(
+      {lags + tile_mass + prompt, lags + decode, QueryMoments::scratch_floats(shape_.head_dim)}));
 }
 
 size_t StepContext::weights_floats(int n_mass_rows) const {
   return align(static_cast<size_t>(shape_.gqa_group_size()) * static_cast<size_t>(n_mass_rows));
 }
 
-size_t StepContext::memory_floats(int n_positions, int n_decode_groups, int n_mass_rows) const {
+size_t StepContext::memory_floats(const Rows& rows, int n_decode_groups) const {
   const size_t group_floats =
-      weights_floats(n_mass_rows) +
+      weights_floats(rows.n_mass) +
       kMaxBlocks * decode_partial_floats(shape_.gqa_group_size(), shape_.head_dim);
-  return kAlignFloats + thread_floats(n_positions, n_mass_rows) * static_cast<size_t>(n_threads_) +
+  return kAlignFloats + thread_floats(rows) * static_cast<size_t>(n_threads_) +
          static_cast<size_t>(n_decode_groups) * group_floats;
 }
 
 size_t StepContext::measure_scratch(const Demand& demand) const {
-  const size_t turns = static_cast<size_t>(demand.n_counted) * rotation_.n_rot();
-  return (memory_floats(demand.n_positions, demand.is_decoded ? shape_.n_kv_heads : 0,
-                        demand.n_mass_rows) +
-          turns) *
-         sizeof(float);
+  const size_t turns = static_cast<size_t>(demand.n_counted) * rotation().n_rot();
+  const int n_slots = cache::Cache::most_slots(demand.n_rows);
+  const Rows rows{.n_positions = demand.n_positions,
+                  .n_most = n_slots,
+                  .n_mass = demand.n_mass_rows,
+                  .n_turned = demand.is_turned ? n_slots : 0};
+  const int rotation_end = std::max(demand.rotation_end, demand.n_rows);
+  const size_t tables =
+      demand.is_turned
+          ? TurnTable::bytes(rotation().n_rot(), rotation_end) +
+                TurnTable::bytes(turns_of_windowed_keys_.rotation().n_rot(), rotation_end + n_slots)
+          : 0;
+  return (memory_floats(rows, demand.is_decoded ? shape_.n_kv_heads : 0) + turns) * sizeof(float) +
+         tables;
 }
 
 float* StepContext::scratch_of(int thread) {
@@ -200,7 +228,8 @@ void StepContext::append(int layer, const ggml_tensor* k, const ggml_tensor* v, 
                          .values = static_cast<const float*>(v->data) + first,
                          .stride = token,
                          .n_rows = slice.n_tokens,
-                         .first_pos = slice.first_pos};
+                         .first_pos = slice.first_pos,
+                         .first_rotation = slice.first_rotation};
       cache::Cache& cache = *slice.cache;
       const auto target = cache.reserve(layer, kv_head, slice.n_tokens);
       cache.commit(layer, kv_head, slice.n_tokens, append_rows(rows, cache.shape(), target));
@@ -239,7 +268,7 @@ void StepContext::remember_queries(int layer, const ggml_tensor* q) noexcept {
       slice.queries->add(
           layer,
           static_cast<const float*>(q->data) + static_cast<size_t>(slice.first_token) * token,
-          slice.n_tokens, slice.first_pos);
+          slice.n_tokens, slice.first_pos, slice.first_rotation);
     }
   }
 }
@@ -263,8 +292,8 @@ void StepContext::count_queries(int layer, const ggml_tensor* q, int thread,
                             .stride = token,
                             .n_tokens = slice.n_tokens,
                             .first_pos = slice.first_pos,
-                            .turns = turns_.data() + first * rotation_.n_rot()},
-                           rotation_, scratch_of(thread));
+                            .turns = turns_.data() + first * rotation().n_rot()},
+                           rotation(), scratch_of(thread));
       }
     }
   }
@@ -283,6 +312,19 @@ void StepContext::compare(int layer, const ggml_tensor* before, const ggml_tenso
   }
 }
 
+const KeyTurns* StepContext::turns_of(const Slice& slice, const LayerOps& ops,
+                                      const cache::HeadRows& rows, float* lags,
+                                      KeyTurns& turns) const {
+  if (rows.rotations == nullptr) {
+    return nullptr;
+  }
+  const std::span<int32_t> of_rows(reinterpret_cast<int32_t*>(lags), static_cast<size_t>(rows.n));
+  turns = {.table = ops.swa_window > 0 ? &turns_of_windowed_keys_ : &turns_of_keys_,
+           .lags = of_rows.data()};
+  const int end = slice.first_rotation + slice.n_tokens;
+  return contiguous_lags(rows, end, of_rows) ? &turns : nullptr;
+}
+
 void StepContext::attend_prompt_item(const Item& item, const LayerOps& ops, const ggml_tensor* q,
                                      ggml_tensor* out, float* scratch) noexcept {
   const Slice& slice = slices_[static_cast<size_t>(item.slice)];
@@ -299,6 +341,9 @@ void StepContext::attend_prompt_item(const Item& item, const LayerOps& ops, cons
                         .first_lane = item.first_lane,
                         .n_lanes = item.n_lanes};
   const cache::HeadRows rows = slice.cache->rows(ops.layer, item.kv_head);
+  KeyTurns turns;
+  queries.turns = turns_of(slice, ops, rows, scratch, turns);
+  scratch += align(static_cast<size_t>(n_turned_rows_));
   int64_t* const mass = ops.swa_window == 0 ? slice.cache->mass(ops.layer, item.kv_head) : nullptr;
   if (mass == nullptr) {
     attend_prompt(rows, queries, shape_.scale, scratch);
@@ -330,6 +375,9 @@ void StepContext::attend_decode_item(const Item& item, const LayerOps& ops, cons
                     .swa_window = ops.swa_window,
                     .pos = slice.first_pos};
   const cache::HeadRows rows = slice.cache->rows(ops.layer, item.kv_head);
+  KeyTurns turns;
+  query.turns = turns_of(slice, ops, rows, scratch, turns);
+  scratch += align(static_cast<size_t>(n_turned_rows_));
   int64_t* const mass = ops.swa_window == 0 ? slice.cache->mass(ops.layer, item.kv_head) : nullptr;
   if (mass != nullptr) {
     query.weights = align_to_line(memory_.data()) + weights_offset_ +

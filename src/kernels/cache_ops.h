@@ -13,6 +13,7 @@
 #include "cache/cache.h"
 #include "ggml.h"
 #include "kernels/attend.h"
+#include "kernels/key_turns.h"
 #include "kernels/query_moments.h"
 #include "kernels/query_window.h"
 #include "kernels/residual_similarity.h"
@@ -26,6 +27,7 @@ struct Slice {
   int first_token;  // index in the batch
   int n_tokens;
   int first_pos;                   // absolute position of the first token
+  int first_rotation;              // what its query and key are rotated to
   bool is_prompt;                  // else one generated token, which takes the decode kernel
   QueryWindow* queries = nullptr;  // where the tokens' queries are remembered; null: nowhere
   ResidualSimilarity* similarity = nullptr;  // where the residual stream is compared; null: nowhere
@@ -34,6 +36,12 @@ struct Slice {
 };
 
 class StepContext;
+
+// How a model's queries and keys are rotated in graphs, for what turns them outside of graphs.
+struct ModelRotation {
+  Rotation all;       // of layers without a window
+  Rotation windowed;  // of those with one
+};
 
 // One layer's entry to the step context; the nodes' user data. Must outlive the graph.
 struct LayerOps {
@@ -45,24 +53,31 @@ struct LayerOps {
 // What the nodes of the step being computed work on. Owned by the engine; set before each compute.
 class StepContext {
  public:
-  // `rotation`: of the queries, where some are counted.
-  StepContext(const AttendShape& shape, int n_threads, Rotation rotation = {})
+  // `rotation`: where queries are counted or keys turned.
+  StepContext(const AttendShape& shape, int n_threads, const ModelRotation& rotation = {})
       : shape_(shape),
         n_threads_(n_threads),
-        rotation_(std::move(rotation)),
+        turns_of_keys_(rotation.all),
+        turns_of_windowed_keys_(rotation.windowed),
         mass_mutexes_(new std::mutex[static_cast<size_t>(shape.n_kv_heads)]) {}
 
   // `slices` cover tokens 0 … n-1 of the batch; tokens after them are padding. Throws resource_exhausted.
   void set_slices(std::span<const Slice> slices);
 
   const AttendShape& shape() const { return shape_; }
-  size_t scratch_bytes() const { return (memory_.size() + turns_.size()) * sizeof(float); }
+  size_t scratch_bytes() const {
+    return (memory_.size() + turns_.size()) * sizeof(float) + turns_of_keys_.bytes() +
+           turns_of_windowed_keys_.bytes();
+  }
   // What scratch_bytes() will be for one sequence.
   struct Demand {
     int n_positions = 0;
     bool is_decoded = false;  // some of them are generated
     int n_mass_rows = 0;      // the most rows of a head whose column mass is wanted, else 0
     int n_counted = 0;        // the most tokens in a step whose queries are counted
+    int n_rows = 0;           // the most rows of a head
+    bool is_turned = false;   // their positions are contiguous, so that keys may be turned
+    int rotation_end = 0;     // and this is behind the position that one was rotated to before
   };
   size_t measure_scratch(const Demand& demand) const;
 
@@ -92,12 +107,22 @@ class StepContext {
   void add_prompt_items(int slice_index);
   void add_decode_items(int slice_index);
   void set_turns();  // throws std::bad_alloc
+  const Rotation& rotation() const { return turns_of_keys_.rotation(); }
   // n_mass_rows: the most rows of a head that column mass is added to, 0 where it is not wanted. It takes the weights of a
   // tile and what they sum up to, and of decoded tokens the weights until all blocks are known.
-  size_t thread_floats(int n_positions, int n_mass_rows) const;
-  size_t memory_floats(int n_positions, int n_decode_groups, int n_mass_rows) const;
+  struct Rows {
+    int n_positions = 0;
+    int n_most = 0;    // of a head
+    int n_mass = 0;    // of one whose column mass is wanted, else 0
+    int n_turned = 0;  // of one whose keys may be turned, else 0
+  };
+  size_t thread_floats(const Rows& rows) const;
+  size_t memory_floats(const Rows& rows, int n_decode_groups) const;
   size_t weights_floats(int n_mass_rows) const;  // of one decode group
   float* scratch_of(int thread);
+  // How the slice's keys are turned for its queries, or null where they are not: `lags` is scratch.
+  const KeyTurns* turns_of(const Slice& slice, const LayerOps& ops, const cache::HeadRows& rows,
+                           float* lags, KeyTurns& turns) const;
   void remember_queries(int layer, const ggml_tensor* q) noexcept;
   void count_queries(int layer, const ggml_tensor* q, int thread, int n_threads) noexcept;
   void attend_prompt_item(const Item& item, const LayerOps& ops, const ggml_tensor* q,
@@ -107,7 +132,8 @@ class StepContext {
 
   AttendShape shape_;
   int n_threads_;
-  Rotation rotation_;
+  TurnTable turns_of_keys_;  // of layers without a window
+  TurnTable turns_of_windowed_keys_;
   std::vector<Slice> slices_;
   std::vector<Item> items_;
   int n_tokens_ = 0;
@@ -118,6 +144,7 @@ class StepContext {
   size_t weights_offset_ = 0;
   size_t partials_offset_ = 0;
   int n_mass_rows_ = 0;
+  int n_turned_rows_ = 0;
   std::unique_ptr<std::mutex[]> mass_mutexes_;  // [n_kv_heads]: a head's tiles add to the same rows
   std::vector<float> memory_;
   std::vector<float> turns_;  // [n_tokens, n_rot], where queries are counted

@@ -10,11 +10,13 @@ QueryWindow::QueryWindow(const Shape& shape) : shape_(shape), layers_(shape.is_w
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     if (shape.is_watched[layer]) {
       layers_[layer].q.resize(static_cast<size_t>(shape.n_queries) * token_floats());
+      layers_[layer].rotations.resize(static_cast<size_t>(shape.n_queries));
     }
   }
 }
 
-void QueryWindow::add(int layer, const float* q, int n_tokens, int first_pos) noexcept {
+void QueryWindow::add(int layer, const float* q, int n_tokens, int first_pos,
+                      int first_rotation) noexcept {
   if (layers_.empty() || layers_[static_cast<size_t>(layer)].q.empty()) {
     return;
   }
@@ -27,6 +29,7 @@ void QueryWindow::add(int layer, const float* q, int n_tokens, int first_pos) no
     const auto at = static_cast<size_t>((first_pos + token) % shape_.n_queries);
     std::copy_n(q + static_cast<size_t>(token) * token_floats(), token_floats(),
                 state.q.data() + at * token_floats());
+    state.rotations[at] = first_rotation + token;
   }
   state.end_pos = first_pos + n_tokens;
 }
@@ -43,10 +46,27 @@ const float* QueryWindow::query(int layer, int head, int pos) const {
          static_cast<size_t>(head) * static_cast<size_t>(shape_.head_dim);
 }
 
+int QueryWindow::rotation(int layer, int pos) const {
+  WINNOW_CHECK(pos >= begin_pos(layer) && pos < end_pos(layer));
+  return layers_[static_cast<size_t>(layer)].rotations[static_cast<size_t>(pos % shape_.n_queries)];
+}
+
+int QueryWindow::rotation_end() const {
+  int end = 0;
+  for (const Layer& layer : layers_) {
+    for (int pos = std::max(layer.first_pos, layer.end_pos - shape_.n_queries); pos < layer.end_pos;
+         ++pos) {
+      end = std::max(end, layer.rotations[static_cast<size_t>(pos % shape_.n_queries)] + 1);
+    }
+  }
+  return end;
+}
+
 size_t QueryWindow::bytes(const Shape& shape) {
   const auto n_watched = std::count(shape.is_watched.begin(), shape.is_watched.end(), true);
   return static_cast<size_t>(n_watched) * static_cast<size_t>(shape.n_queries) *
-         static_cast<size_t>(shape.n_heads) * static_cast<size_t>(shape.head_dim) * sizeof(float);
+         (static_cast<size_t>(shape.n_heads) * static_cast<size_t>(shape.head_dim) * sizeof(float) +
+          sizeof(int32_t));
 }
 
 }  // namespace winnow::kernels

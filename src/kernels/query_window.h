@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -19,15 +20,19 @@ class QueryWindow {
   QueryWindow() = default;
   explicit QueryWindow(const Shape& shape);
 
-  // Takes note of the queries of consecutive tokens, after rotation: q [n_tokens, n_heads, head_dim]. Layers are
+  // Takes note of the queries of consecutive tokens, rotated to first_rotation …: q [n_tokens, n_heads, head_dim]. Layers are
   // independent: different threads may add to different ones.
-  void add(int layer, const float* q, int n_tokens, int first_pos) noexcept;
+  void add(int layer, const float* q, int n_tokens, int first_pos, int first_rotation) noexcept;
 
   // The positions of the queries that are remembered: the last n_queries up to the newest, or as many as there were.
   int begin_pos(int layer) const;
   int end_pos(int layer) const { return layers_[static_cast<size_t>(layer)].end_pos; }
   // [head_dim], of a query that is remembered.
   const float* query(int layer, int head, int pos) const;
+  // The position that it is rotated to.
+  int rotation(int layer, int pos) const;
+  // Behind the highest of all that are remembered.
+  int rotation_end() const;
 
   const Shape& shape() const { return shape_; }
   size_t bytes() const { return bytes(shape_); }
@@ -36,8 +41,9 @@ class QueryWindow {
  private:
   struct Layer {
     std::vector<float> q;  // [n_queries, n_heads, head_dim]; position p is at p mod n_queries
-    int first_pos = 0;     // the oldest query ever added
-    int end_pos = 0;       // behind the newest
+    std::vector<int32_t> rotations;  // [n_queries], likewise
+    int first_pos = 0;               // the oldest query ever added
+    int end_pos = 0;                 // behind the newest
   };
 
   size_t token_floats() const {

@@ -1,6 +1,7 @@
 // The numbers of a model that its file states.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,9 @@ struct Hyperparameters {
   Rope rope_swa;                 // of the layers that have a window
 
   int swa_window(int layer) const { return swa_windows[static_cast<size_t>(layer)]; }
+  bool has_windows() const {
+    return std::ranges::any_of(swa_windows, [](int swa_window) { return swa_window > 0; });
+  }
   const Rope& rope_of(int layer) const { return swa_window(layer) > 0 ? rope_swa : rope; }
 
   int gqa_group_size() const { return n_heads / n_kv_heads; }

@@ -60,6 +60,10 @@ kernels::Rotation Model::rotation(int n_ctx) const {
                                                       static_cast<size_t>(factors->ne[0])));
 }
 
+kernels::Rotation Model::windowed_rotation() const {
+  return hyper_.has_windows() ? model::rotation(hyper_.rope_swa, {}) : kernels::Rotation();
+}
+
 double Model::expand_ms() const {
   return weights_->expand_ms() + (prompt_weights_ ? prompt_weights_->expand_ms() : 0);
 }

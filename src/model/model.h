@@ -34,8 +34,9 @@ class Model {
   const WeightOption& weight_option() const { return weight_option_; }
   size_t expanded_bytes() const;  // of both
   double expand_ms() const;
-  // How layers without a window rotate queries and keys in a session of at most n_ctx positions.
+  // How layers without a window, and those with one, rotate queries and keys in a session of at most n_ctx positions.
   kernels::Rotation rotation(int n_ctx) const;
+  kernels::Rotation windowed_rotation() const;
   const Vocabulary& vocabulary() const { return *vocabulary_; }
 
   // Gives a model whose weights are the file's expanded ones for prompts. Before anything is read with the model. Returns

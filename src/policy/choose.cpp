@@ -19,6 +19,47 @@ int64_t sum(const Rows& rows) {
   return std::accumulate(rows.begin(), rows.end(), int64_t{0});
 }
 
+// Turns the keys of a head to their places, where positions are contiguous and rows have gone: a copy in floats, whose
+// rotations say so.
+void turn_to_places(const kernels::TurnTable* turns, Scratch& scratch, cache::HeadRows& rows) {
+  const auto n = static_cast<size_t>(rows.n);
+  const std::span<int32_t> lags = scratch.take<int32_t>(n);
+  if (!kernels::contiguous_lags(rows, kernels::contiguous_end(rows), lags)) {
+    return;
+  }
+  const std::span<float> keys = scratch.take<float>(n * static_cast<size_t>(rows.head_dim));
+  const std::span<int32_t> rotations = scratch.take<int32_t>(n);
+  kernels::turned_keys(rows, {.table = turns, .lags = lags.data()}, scratch, keys);
+  for (size_t slot = 0; slot < n; ++slot) {
+    rotations[slot] = rows.rotations[slot] - lags[slot];
+  }
+  rows.keys = reinterpret_cast<const std::byte*>(keys.data());
+  rows.key_type = cache::RowType::kF32;
+  rows.rotations = rotations.data();
+}
+
+// The head's layer as attention will see it.
+LayerView contiguous_view(const Choice::Head& head, const Scorer& scorer, Scratch& scratch) {
+  LayerView view = head.layer;
+  view.next_rotation = view.n_positions;
+  if (head.rows().rotations == nullptr || head.rows().n == 0) {
+    return view;
+  }
+  view.next_rotation = kernels::contiguous_end(head.rows());
+  if (!scorer.needs().keys) {
+    return view;
+  }
+  const std::span<cache::HeadRows> heads = scratch.take<cache::HeadRows>(view.heads.size());
+  std::ranges::copy(view.heads, heads.begin());
+  for (size_t i = 0; i < heads.size(); ++i) {
+    if (scorer.looks_at_layer() || i == static_cast<size_t>(head.kv_head)) {
+      turn_to_places(head.layer.turns, scratch, heads[i]);
+    }
+  }
+  view.heads = heads;
+  return view;
+}
+
 // Scores of the rows to choose among: the visible ones, without those that spans hold. Where that is not all of them,
 // also the slots they are in.
 void score_candidates(const Scorer& scorer, const Choice::Head& head, const HeadDemand& demand,
@@ -26,7 +67,8 @@ void score_candidates(const Scorer& scorer, const Choice::Head& head, const Head
   const cache::HeadRows& rows = head.rows();
   const auto n = static_cast<size_t>(rows.n);
   scored.scores.resize(n);
-  scorer.score(head.layer, head.kv_head, scratch, scored.scores);
+  const Scratch::Frame frame(scratch);
+  scorer.score(contiguous_view(head, scorer, scratch), head.kv_head, scratch, scored.scores);
   scored.slots.clear();
   scored.held_slots.clear();
   if (demand.n == rows.n) {

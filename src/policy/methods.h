@@ -22,6 +22,8 @@ struct Method {
   std::string_view cost;  // of each eviction, beside selecting
   int slack;  // by default: as many rows as make evictions while decoding cost a small part of a token
   std::string_view help;
+  // Which of the last rows the method prefers by itself, beside those that the option n_recent protects.
+  std::string_view own_guard = "none";
 };
 
 std::unique_ptr<Scorer> make_expected_attention(OptionReader&);
@@ -47,14 +49,16 @@ inline constexpr Method kMethods[] = {
     {"knorm", "key", true, make_knorm, "reads 4 bytes a row, written at append", 0,
      "keeps the rows whose keys have the lowest L2 norm"},
     {"lagkv", "value", false, make_lagkv, "reads each key and value twice", 16,
-     "keeps the rows whose channels spread most, measured by the rows after them"},
+     "keeps the rows whose channels spread most, measured by the rows after them",
+     "the last partition of lag rows, and the rest"},
     {"random", "none", true, make_random, "a hash of each row's position", 0,
      "keeps rows at random: the floor any method must beat"},
     {"snapkv", "attention", false, make_snapkv,
      "attention of obs_window queries of each query head, without the values", 64,
-     "keeps the rows that the last queries attend to, and their neighbours"},
+     "keeps the rows that the last queries attend to, and their neighbours",
+     "the rows of the obs_window last queries, unless force_window=false"},
     {"streaming", "position", true, make_streaming, "none", 0,
-     "keeps the first n_sink and the last rows"},
+     "keeps the first n_sink and the last rows", "all rows but the sinks"},
     {"tova", "attention", false, make_tova,
      "attention of one query of each query head, without the values", 16,
      "keeps the rows that the last query attends to"},

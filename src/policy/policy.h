@@ -35,6 +35,7 @@ struct PolicyOptions {
   std::vector<ProtectedPart> protect = {};  // parts of the prompts that always stay
   // Rows beyond the budget that may be used before heads are cut back; -1: the method's.
   int slack = -1;
+  std::string positions = "original";  // which ones keys and queries are rotated to
 
   template <typename Visitor>
   void visit(Visitor& v) {
@@ -47,6 +48,8 @@ struct PolicyOptions {
     v(slack, "slack", -1, 1 << 20,
       "rows beyond the budget that decoding, and --evict per-chunk, may use before rows go; -1: "
       "what the method's cost calls for, at most an eighth of the budget");
+    v(positions, "positions", {"original", "contiguous"},
+      "where attention sees a row: at its own position, or at its place among the rows kept");
   }
 };
 
@@ -133,6 +136,9 @@ class Policy {
   // policy's own. May be called again when the prompt has grown. A budget in bytes holds the method's slack too. Throws
   // what resolve_budget throws. A budget in rows, or none, is resolved from the start.
   void resolve(BudgetContext context);
+  // Whether attention sees the rows of a head at places without gaps, right before the query, instead of at their own
+  // positions.
+  bool is_contiguous() const { return options_.positions == "contiguous"; }
   bool is_resolved() const { return budget_rows_ > 0; }
   // The following need a resolved policy.
   int budget_rows() const;  // per KV head, on average; INT_MAX when unlimited

@@ -11,6 +11,7 @@
 #include "base/scratch.h"
 #include "cache/rows.h"
 #include "kernels/attend.h"
+#include "kernels/key_turns.h"
 #include "kernels/query_moments.h"
 #include "kernels/query_window.h"
 #include "kernels/residual_similarity.h"
@@ -60,11 +61,15 @@ struct LayerView {
   int n_sink = 0;
   // The positions fed so far. Of a layer whose policy needs queries, their moments or mass, the following are set too.
   int n_positions = 0;
+  // What the next query is rotated to: n_positions, or less where positions are contiguous. Filled in by the policy.
+  int next_rotation = 0;
   kernels::AttendShape attention = {};
   const kernels::QueryWindow* queries = nullptr;
   const kernels::QueryMoments* moments = nullptr;
   const kernels::ResidualSimilarity* similarity = nullptr;
   const kernels::Rotation* rotation = nullptr;  // of queries and keys
+  const kernels::TurnTable* turns =
+      nullptr;  // by as many positions as keys may lag, where they may
   const OutputWeights* output_weights = nullptr;
   int ordinal = 0;  // the how manieth of the layers that policies cut, from 0
 };
@@ -74,6 +79,8 @@ class Scorer {
   virtual ~Scorer() = default;
 
   virtual Needs needs() const = 0;
+  // Whether a head's scores depend on the rows of the other heads of its layer.
+  virtual bool looks_at_layer() const { return false; }
   // Whether a score may be below 0.
   virtual bool may_be_negative() const { return true; }
 

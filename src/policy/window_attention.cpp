@@ -47,6 +47,35 @@ void add_attention_mass(const cache::HeadRows& rows, const Queries& queries, flo
   }
 }
 
+namespace {
+
+// Where positions are contiguous, rows have gone since the query at `pos` was asked, and so has its place: it is where its
+// own row stands, or would. q [n_heads, head_dim] is turned there.
+void turn_to_rows(const LayerView& layer, int kv_head, int pos, Scratch& scratch,
+                  std::span<float> q) {
+  const cache::HeadRows& rows = layer.heads[static_cast<size_t>(kv_head)];
+  if (rows.rotations == nullptr) {
+    return;
+  }
+  // The first visible row from there on, or behind the last one.
+  int place = 0;
+  for (int slot = rows.n - 1; slot >= 0; --slot) {
+    const bool is_visible = rows.hidden == nullptr || rows.hidden[slot] == cache::kVisible;
+    if (is_visible && rows.positions[slot] < pos) {
+      place = std::max(place, rows.rotations[slot] + 1);
+      break;
+    }
+    place = is_visible ? rows.rotations[slot] : place;
+  }
+  const int lag = layer.queries->rotation(layer.layer, pos) - place;
+  const auto head_dim = static_cast<size_t>(rows.head_dim);
+  for (size_t head = 0; lag != 0 && head < q.size(); head += head_dim) {
+    kernels::turn_back_by(*layer.turns, lag, scratch, q.subspan(head, head_dim));
+  }
+}
+
+}  // namespace
+
 void window_mass(const LayerView& layer, int kv_head, GroupHeads heads, int n_queries,
                  Scratch& scratch, std::span<int64_t> mass) {
   const Scratch::Frame frame(scratch);
@@ -58,8 +87,9 @@ void window_mass(const LayerView& layer, int kv_head, GroupHeads heads, int n_qu
 
   const std::span<float> q = scratch.take<float>(static_cast<size_t>(n_queries) * token);
   for (int i = 0; i < n_queries; ++i) {
-    std::copy_n(layer.queries->query(layer.layer, first_head, first_pos + i), token,
-                q.data() + static_cast<size_t>(i) * token);
+    const std::span<float> to = q.subspan(static_cast<size_t>(i) * token, token);
+    std::copy_n(layer.queries->query(layer.layer, first_head, first_pos + i), token, to.data());
+    turn_to_rows(layer, kv_head, first_pos + i, scratch, to);
   }
   std::fill(mass.begin(), mass.end(), 0);
   add_attention_mass(rows,
@@ -90,6 +120,7 @@ void last_query_mass(const LayerView& layer, int kv_head, Scratch& scratch,
     const float* const query = layer.queries->query(layer.layer, head, pos);
     std::transform(query, query + q.size(), q.begin(),
                    [&](float each) { return each * layer.attention.scale; });
+    turn_to_rows(layer, kv_head, pos, scratch, q);
     kernels::row_dots(kernels::keys_of(rows), slots, q, weights, scratch);
     kernels::softmax(weights);
     for (size_t i = 0; i < slots.size(); ++i) {

@@ -5,6 +5,7 @@
 #include "cli/winnow_program.h"
 #include "policy/allocators.h"
 #include "policy/methods.h"
+#include "policy/policy.h"
 #include "policy/transforms.h"
 
 namespace winnow::test {
@@ -404,8 +405,15 @@ TEST(Methods, TextAndJsonListAll) {
   for (const json& option : list["policy_options"]) {
     options.insert(option["name"]);
   }
-  EXPECT_EQ(options,
-            (std::set<std::string>{"preset", "budget", "n_sink", "n_recent", "protect", "slack"}));
+  EXPECT_EQ(options, (std::set<std::string>{"preset", "budget", "n_sink", "n_recent", "protect",
+                                            "slack", "positions"}));
+  EXPECT_EQ(list["arms"].size(), 2 * (std::size(policy::kMethods) - 1));  // full has none
+  for (const json& arm : list["arms"]) {
+    const auto policy = policy::Policy::parse(arm["policy"].get<std::string>(), "64");
+    EXPECT_EQ(arm["positions"], policy.is_contiguous() ? "contiguous" : "preserved, gapped");
+    EXPECT_EQ(arm["re_rotation"], policy.is_contiguous() ? "as keys are read" : "no");
+    EXPECT_EQ(arm["own_guard"], policy.method().own_guard);
+  }
 }
 
 }  // namespace

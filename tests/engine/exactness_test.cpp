@@ -163,7 +163,9 @@ TEST(Exactness, EveryPolicyDecodesAsIfTheRowsItEvictedWereMasked) {
     for (const std::string& spec : test::all_policies(40)) {
       Sequence evicted = test::make_sequence(model, spec);
       test::feed_all(engine, evicted, tokens);
-      Sequence masked = test::make_sequence(model);
+      const bool is_contiguous = evicted.policy.is_contiguous();
+      Sequence masked = test::make_sequence(
+          model, is_contiguous ? "streaming:budget=9999,positions=contiguous" : "full");
       test::feed_all(engine, masked, tokens);
       for (const int32_t token : next) {
         const auto kept = test::kept_positions(evicted.cache);

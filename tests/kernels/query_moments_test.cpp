@@ -61,7 +61,7 @@ struct Queries {
     cache::Cache cache({.n_layers = 2, .n_kv_heads = 1, .head_dim = head_dim, .max_rows = 1});
     kernels::StepContext step(
         {.n_heads = kHeads, .n_kv_heads = 1, .head_dim = head_dim, .scale = 1.0F}, n_threads,
-        turning);
+        {.all = turning, .windowed = {}});
     size_t chunk = 0;
     for (int pos = 0; pos < n_tokens();) {
       const int n = std::min(chunks[chunk], n_tokens() - pos);
@@ -69,6 +69,7 @@ struct Queries {
                                  .first_token = 0,
                                  .n_tokens = n,
                                  .first_pos = pos,
+                                 .first_rotation = pos,
                                  .is_prompt = n > 1,
                                  .moments = &moments};
       const std::span<const float> q = std::span(rotated).subspan(

@@ -122,7 +122,8 @@ TEST(PolicySpec, UnknownOptionNamesTheNearestAndAll) {
   EXPECT_THAT(refusal("knorm:budgte=512"), HasSubstr("did you mean 'budget'"));
   EXPECT_THAT(refusal("knorm:budget=512,n-sink=3"),
               AllOf(HasSubstr("unknown option 'n-sink'"), HasSubstr("did you mean 'n_sink'"),
-                    HasSubstr("allowed: preset, budget, n_sink, n_recent, protect, slack, keep")));
+                    HasSubstr("allowed: preset, budget, n_sink, n_recent, protect, slack, "
+                              "positions, keep")));
   EXPECT_THAT(refusal("streaming:budget=512,keep=low"), HasSubstr("unknown option 'keep'"));
 }
 
@@ -235,7 +236,7 @@ TEST(PolicySpec, AnyTextIsReadOrRefused) {
 TEST(Options, DescriptionsComeFromTheVisitors) {
   const std::vector<OptionDescription> common = describe_policy_options();
   EXPECT_THAT(common, Each(Field(&OptionDescription::help, Not(""))));
-  ASSERT_EQ(common.size(), 6U);
+  ASSERT_EQ(common.size(), 7U);
   EXPECT_EQ(common[2].name, "n_sink");
   EXPECT_EQ(common[2].type, "int");
   EXPECT_EQ(common[2].default_value, "4");

@@ -94,7 +94,8 @@ struct TinyHead {
             .head_dim = head_dim,
             .key_type = cache::RowType::kF32,
             .value_type = cache::RowType::kF32,
-            .has_nonfinite_values = values.empty()};
+            .has_nonfinite_values = values.empty(),
+            .rotations = nullptr};
   }
 };
 
@@ -173,7 +174,7 @@ class TinyLayer {
          .is_watched = std::vector<bool>(static_cast<size_t>(layer_) + 1, true)});
     const int n_tokens = static_cast<int>(q.size()) / (n_heads * head_dim);
     n_positions_ = first_pos + n_tokens;
-    queries_.add(layer_, q.data(), n_tokens, first_pos);
+    queries_.add(layer_, q.data(), n_tokens, first_pos, first_pos);
     // Columns that are alike for all heads.
     std::mt19937 random(1);
     const int n_outputs = n_heads * head_dim + 3;
@@ -206,6 +207,7 @@ class TinyLayer {
             .heads = rows_,
             .n_sink = n_sink,
             .n_positions = n_positions_,
+            .next_rotation = n_positions_,
             .attention = attention_,
             .queries = &queries_,
             .moments = &moments_,

@@ -50,6 +50,7 @@ std::vector<float> attend_prompt_all(const cache::Cache& cache, int layer, int n
                  .first_token = 0,
                  .n_tokens = static_cast<int>(queries.size() / token),
                  .first_pos = first_pos,
+                 .first_rotation = first_pos,
                  .is_prompt = true},
                 queries, scale, swa_window);
 }
@@ -61,6 +62,7 @@ std::vector<float> attend_decode_all(const cache::Cache& cache, int layer, int n
                  .first_token = 0,
                  .n_tokens = 1,
                  .first_pos = pos,
+                 .first_rotation = pos,
                  .is_prompt = false},
                 queries, scale, swa_window);
 }

@@ -20,7 +20,12 @@ inline std::vector<std::string> all_policies(int budget) {
                                  "h2o+chunkkv+adakv" + rows + ",chunk=7,shared_chunks=true",
                                  "snapkv+criticalkv+adakv" + rows + ",obs_window=8",
                                  "keydiff+softmax+adakv" + rows,
-                                 "knorm+rank+criticalkv+pyramid" + rows};
+                                 "knorm+rank+criticalkv+pyramid" + rows,
+                                 "streaming" + rows + ",positions=contiguous",
+                                 "keydiff+pyramid" + rows + ",positions=contiguous",
+                                 "expected-attention" + rows + ",positions=contiguous",
+                                 "h2o" + rows + ",positions=contiguous",
+                                 "snapkv+adakv" + rows + ",obs_window=8,positions=contiguous"};
   for (const policy::Method& method : policy::kMethods) {
     if (method.make != nullptr) {
       const std::string lag = method.name == "lagkv" ? ",lag=8" : "";

@@ -134,6 +134,9 @@ cache::Cache::AppendCounts append_rows_impl(const NewRows& rows, const cache::Ca
     store_row(rows.keys + at * rows.stride, shape.head_dim, shape.key_type, key, keys);
     store_row(rows.values + at * rows.stride, shape.head_dim, shape.value_type, value, values);
     target.positions[row] = rows.first_pos + row;
+    if (target.rotations != nullptr) {
+      target.rotations[row] = rows.first_rotation + row;
+    }
     if (target.scores != nullptr) {
       target.scores[row] = squared_norm(key, shape.key_type, shape.head_dim);
     }

@@ -15,6 +15,7 @@
 #include "hwy/highway.h"
 #include "kernels/cpu/decode_rows-inl.h"
 #include "kernels/cpu/rows-inl.h"
+#include "kernels/cpu/turn-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace winnow::kernels {
@@ -24,26 +25,29 @@ namespace HWY_NAMESPACE {
 struct DecodeScratch {
   float* q;         // [group, padded_dim] queries, padded
   float* output;    // [group, padded_dim]
-  float* rows;      // [kTileRows, padded_dim] rows of odd head sizes, padded
+  float* rows;      // [kTileRows, padded_dim] rows of odd head sizes, padded, or turned keys
+  float* turns;     // [padded_dim]
   float* weights;   // [group, block rows] scores, then weights
   size_t capacity;  // block rows
 };
 
-size_t decode_scratch_floats_impl(int group, int head_dim, int n_positions) {
+size_t decode_scratch_floats_impl(int group, int head_dim, int n_positions, int n_rows) {
   const size_t dim = padded_dim(head_dim);
   const size_t heads = static_cast<size_t>(group);
-  return 2 * heads * dim + kTileRows * dim + heads * block_capacity(n_positions);
+  return 2 * heads * dim + kTileRows * dim + dim + heads * block_capacity(n_positions, n_rows);
 }
 
-HWY_INLINE DecodeScratch cut_decode_scratch(float* memory, int group, int head_dim, int pos) {
+HWY_INLINE DecodeScratch cut_decode_scratch(float* memory, int group, int head_dim, int pos,
+                                            int n_rows) {
   const size_t dim = padded_dim(head_dim);
   const size_t heads = static_cast<size_t>(group);
   DecodeScratch cut{};
   cut.q = memory;
   cut.output = cut.q + heads * dim;
   cut.rows = cut.output + heads * dim;
-  cut.weights = cut.rows + kTileRows * dim;
-  cut.capacity = block_capacity(pos + 1);
+  cut.turns = cut.rows + kTileRows * dim;
+  cut.weights = cut.turns + dim;
+  cut.capacity = block_capacity(pos + 1, n_rows);
   return cut;
 }
 
@@ -99,18 +103,38 @@ HWY_INLINE void for_tiles(cache::RowType type, const std::byte* rows, int head_d
   }
 }
 
+// The same for keys that are turned on the way.
+template <class Action>
+HWY_INLINE void for_turned_tiles(const cache::HeadRows& rows, const KeyTurns& turns, int first,
+                                 int last, const DecodeScratch& scratch, const Action& action) {
+  const size_t dim = padded_dim(rows.head_dim);
+  const size_t key_bytes = static_cast<size_t>(rows.head_dim) * cache::element_bytes(rows.key_type);
+  for (int start = first; start < last; start += kTileRows) {
+    const int n = HWY_MIN(kTileRows, last - start);
+    load_rows(rows.key_type, rows.keys + static_cast<size_t>(start) * key_bytes, n, rows.head_dim,
+              scratch.rows);
+    turn_keys(turns, start, n, dim, scratch.rows, scratch.turns);
+    action(RowTile<float>{scratch.rows, dim, static_cast<size_t>(n)}, start - first);
+  }
+}
+
 // Scores of the rows [first, last) for all heads of the group, hidden rows minus infinity.
 HWY_INLINE void score_rows_of_group(const cache::HeadRows& rows, int first, int last, size_t group,
-                                    float scale, const DecodeScratch& scratch) {
+                                    float scale, const KeyTurns* turns,
+                                    const DecodeScratch& scratch) {
   const size_t dim = padded_dim(rows.head_dim);
-  for_tiles(rows.key_type, rows.keys, rows.head_dim, first, last, scratch.rows,
-            [&](const auto& keys, int at) HWY_ATTR {
-              for_head_passes(group, [&](size_t head, auto n_heads) HWY_ATTR {
-                score_rows<decltype(n_heads)::value>(keys, scratch.q + head * dim, dim, scale,
-                                                     scratch.weights + head * scratch.capacity + at,
-                                                     scratch.capacity);
-              });
-            });
+  const auto score = [&](const auto& keys, int at) HWY_ATTR {
+    for_head_passes(group, [&](size_t head, auto n_heads) HWY_ATTR {
+      score_rows<decltype(n_heads)::value>(keys, scratch.q + head * dim, dim, scale,
+                                           scratch.weights + head * scratch.capacity + at,
+                                           scratch.capacity);
+    });
+  };
+  if (turns != nullptr) {
+    for_turned_tiles(rows, *turns, first, last, scratch, score);
+  } else {
+    for_tiles(rows.key_type, rows.keys, rows.head_dim, first, last, scratch.rows, score);
+  }
   for (int i = 0; rows.hidden != nullptr && i < last - first; ++i) {
     for (size_t head = 0; rows.hidden[first + i] != cache::kVisible && head < group; ++head) {
       scratch.weights[head * scratch.capacity + static_cast<size_t>(i)] = kMinusInfinity;
@@ -188,7 +212,7 @@ void attend_decode_blocks_impl(const cache::HeadRows& rows, const DecodeQuery& q
   const size_t dim = padded_dim(rows.head_dim);
   const size_t partial_floats = group * (head_dim + 2);
   const DecodeScratch scratch =
-      cut_decode_scratch(memory, query.gqa_group_size, rows.head_dim, query.pos);
+      cut_decode_scratch(memory, query.gqa_group_size, rows.head_dim, query.pos, rows.n);
   std::fill_n(scratch.q, group * dim, 0.0F);  // padding included
   for (size_t head = 0; head < group; ++head) {
     std::copy_n(query.q + head * head_dim, head_dim, scratch.q + head * dim);
@@ -211,7 +235,7 @@ void attend_decode_blocks_impl(const cache::HeadRows& rows, const DecodeQuery& q
            static_cast<size_t>(starts[i + n + 1] - starts[i]) <= scratch.capacity) {
       ++n;
     }
-    score_rows_of_group(rows, starts[i], starts[i + n], group, scale, scratch);
+    score_rows_of_group(rows, starts[i], starts[i + n], group, scale, query.turns, scratch);
     for (int block = i; block < i + n; ++block) {
       DecodeScratch at_block = scratch;
       at_block.weights += starts[block] - starts[i];
@@ -280,8 +304,9 @@ size_t decode_partial_floats(int gqa_group_size, int head_dim) {
   return static_cast<size_t>(gqa_group_size) * (static_cast<size_t>(head_dim) + 2);
 }
 
-size_t decode_scratch_floats(int gqa_group_size, int head_dim, int n_positions) {
-  return HWY_DYNAMIC_DISPATCH(decode_scratch_floats_impl)(gqa_group_size, head_dim, n_positions);
+size_t decode_scratch_floats(int gqa_group_size, int head_dim, int n_positions, int n_rows) {
+  return HWY_DYNAMIC_DISPATCH(decode_scratch_floats_impl)(gqa_group_size, head_dim, n_positions,
+                                                          n_rows);
 }
 
 void attend_decode_blocks(const cache::HeadRows& rows, const DecodeQuery& query, int first_block,

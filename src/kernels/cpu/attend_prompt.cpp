@@ -25,13 +25,14 @@ struct Scratch {
   float* weights;       // [block rows or, for column mass, all rows; lanes] scores, then weights
   float* block_output;  // [padded_dim, lanes]
   float* output;        // [padded_dim, lanes]
+  float* turns;         // [padded_dim]
 };
 
-size_t prompt_scratch_floats_impl(int head_dim, int n_positions, int n_mass_rows) {
+size_t prompt_scratch_floats_impl(int head_dim, int n_positions, int n_mass_rows, int n_rows) {
   const size_t dim = padded_dim(head_dim);
   const size_t n_kept = n_mass_rows > 0 ? static_cast<size_t>(n_mass_rows) + kRegisterRows : 0;
-  return 3 * dim * kTileLanes + dim * kTileRows +
-         std::max(block_capacity(n_positions), n_kept) * kTileLanes;
+  return 3 * dim * kTileLanes + dim * kTileRows + dim +
+         std::max(block_capacity(n_positions, n_rows), n_kept) * kTileLanes;
 }
 
 HWY_INLINE Scratch cut_scratch(float* scratch, int head_dim) {
@@ -41,7 +42,8 @@ HWY_INLINE Scratch cut_scratch(float* scratch, int head_dim) {
   cut.block_output = cut.q + dim * kTileLanes;
   cut.output = cut.block_output + dim * kTileLanes;
   cut.rows = cut.output + dim * kTileLanes;
-  cut.weights = cut.rows + dim * kTileRows;
+  cut.turns = cut.rows + dim * kTileRows;
+  cut.weights = cut.turns + dim;
   return cut;
 }
 
@@ -161,8 +163,9 @@ void attend_prompt_impl(const cache::HeadRows& rows, const PromptQueries& querie
     const int block_end = (rows.positions[first] / length + 1) * length;
     const int last =
         static_cast<int>(std::lower_bound(rows.positions + first, end, block_end) - rows.positions);
-    score_block(rows, first, last, queries.swa_window, scale, scratch.q, scratch.rows,
-                scratch.weights, lanes);
+    score_block(rows, first, last, queries, scale,
+                {.q = scratch.q, .rows = scratch.rows, .turns = scratch.turns}, scratch.weights,
+                lanes);
     weigh_block(last - first, scratch.weights, lanes);
     if (queries.out != nullptr) {
       if (rows.has_nonfinite_values) {
@@ -206,8 +209,9 @@ int prompt_tile_lanes() {
   return HWY_DYNAMIC_DISPATCH(prompt_tile_lanes_impl)();
 }
 
-size_t prompt_scratch_floats(int head_dim, int n_positions, int n_mass_rows) {
-  return HWY_DYNAMIC_DISPATCH(prompt_scratch_floats_impl)(head_dim, n_positions, n_mass_rows);
+size_t prompt_scratch_floats(int head_dim, int n_positions, int n_mass_rows, int n_rows) {
+  return HWY_DYNAMIC_DISPATCH(prompt_scratch_floats_impl)(head_dim, n_positions, n_mass_rows,
+                                                          n_rows);
 }
 
 void attend_prompt(const cache::HeadRows& rows, const PromptQueries& queries, float scale,

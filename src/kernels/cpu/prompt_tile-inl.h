@@ -20,6 +20,7 @@
 #include "kernels/attend.h"
 #include "kernels/blocks.h"
 #include "kernels/cpu/rows-inl.h"
+#include "kernels/cpu/turn-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace winnow::kernels {
@@ -148,10 +149,16 @@ HWY_INLINE void finish_scores(float* HWY_RESTRICT scores, float scale, Seers see
 }
 
 // Scores of the rows [first, last) into weights [rows, lanes], written up to a multiple of kRegisterRows, and each lane's
-// maximum over them. q as transpose_queries() leaves it; `tile` [kTileRows, padded_dim] is scratch.
-HWY_INLINE void score_block(const cache::HeadRows& rows, int first, int last, int swa_window,
-                            float scale, const float* q, float* tile, float* weights,
-                            Lanes& lanes) {
+// maximum over them.
+struct ScoreScratch {
+  const float* q;  // as transpose_queries() leaves it
+  float* rows;     // [kTileRows, padded_dim]
+  float* turns;    // [padded_dim]
+};
+HWY_INLINE void score_block(const cache::HeadRows& rows, int first, int last,
+                            const PromptQueries& queries, float scale, const ScoreScratch& scratch,
+                            float* weights, Lanes& lanes) {
+  float* const tile = scratch.rows;
   const size_t dim = padded_dim(rows.head_dim);
   const size_t key_bytes = static_cast<size_t>(rows.head_dim) * cache::element_bytes(rows.key_type);
   std::fill_n(lanes.block_maximum, kTileLanes, kMinusInfinity);
@@ -159,17 +166,20 @@ HWY_INLINE void score_block(const cache::HeadRows& rows, int first, int last, in
     const int n = std::min(kTileRows, last - start);
     load_rows(rows.key_type, rows.keys + static_cast<size_t>(start) * key_bytes, n, rows.head_dim,
               tile);
+    if (queries.turns != nullptr) {
+      turn_keys(*queries.turns, start, n, dim, tile, scratch.turns);
+    }
     float* const scores = weights + static_cast<size_t>(start - first) * kTileLanes;
     for (size_t r = 0; r < static_cast<size_t>(n); r += kRegisterRows) {
       // A chain per 32 elements: a longer one would round more.
       for (size_t at = 0; at < dim; at += kChains) {
-        multiply_rows<false>(tile + r * dim + at, dim, 1, q + at * kTileLanes, kChains,
+        multiply_rows<false>(tile + r * dim + at, dim, 1, scratch.q + at * kTileLanes, kChains,
                              at == 0 ? Into::kNew : Into::kAdd, scores + r * kTileLanes);
       }
     }
     for (int r = 0; r < n; ++r) {
       finish_scores(scores + static_cast<size_t>(r) * kTileLanes, scale,
-                    seers_of(rows, start + r, swa_window), lanes);
+                    seers_of(rows, start + r, queries.swa_window), lanes);
     }
   }
 }

@@ -11,7 +11,8 @@
 // Needs     moments of all queries but those of the first 4 positions, keys; values unless use_vnorm=false
 // Cost      per query head n · head_dim² / 2 multiply-adds at each eviction, and about as many for each token that is
 //           read, in double; 8 bytes for each element of half a matrix per query head
-// Differs   generated tokens' queries count too; positions are the model's own, where kvpress counts the cached rows
+// Differs   generated tokens' queries count too; positions are the model's own, where kvpress counts the cached rows:
+//           positions=contiguous does
 
 #include <cmath>
 #include <limits>
@@ -74,7 +75,7 @@ class ExpectedAttention final : public Scorer {
     }
     const std::span<const int> slots = visible.subspan(n_sinks);
     const std::span<double> turns = scratch.take<double>(layer.rotation->n_rot());
-    kernels::mean_turns(*layer.rotation, layer.n_positions, options_.n_future, turns);
+    kernels::mean_turns(*layer.rotation, layer.next_rotation, options_.n_future, turns);
 
     const std::span<float> worth = scratch.take_filled(slots.size(), 0.0F);
     const int group = layer.attention.gqa_group_size();

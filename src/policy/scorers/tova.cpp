@@ -32,6 +32,7 @@ class Tova final : public Scorer {
   explicit Tova(const TovaOptions& options) : options_(options) {}
 
   Needs needs() const override { return {.keys = true, .n_queries = 1}; }
+  bool looks_at_layer() const override { return options_.per_layer; }
   bool may_be_negative() const override { return false; }
 
   // queries [n_heads, 1, head_dim], rows.keys [n_cached, head_dim] -> scores [n_cached]
