@@ -139,9 +139,12 @@ ordered_json option_json(const policy::OptionDescription& option) {
 // The tasks that there are, with their options.
 int list_tasks(bool is_json) {
   ordered_json tasks = ordered_json::array();
-  std::string text =
-      "ppl\n    likelihoods on your own text (-f), see --target\n"
-      "drift\n    long answers on your own text (-f), see --generate\n";
+  std::string text;
+  for (const eval::TextExperiment& entry : eval::kTextExperiments) {
+    text += std::string(entry.name) + "\n    " + std::string(entry.help) + "\n";
+    tasks.push_back(
+        {{"name", entry.name}, {"help", entry.help}, {"options", ordered_json::array()}});
+  }
   for (const eval::TaskEntry& entry : eval::kTasks) {
     ordered_json options = ordered_json::array();
     text += std::string(entry.name) + "\n    " + std::string(entry.help) + "\n";

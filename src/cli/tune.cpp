@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -14,7 +15,6 @@
 #include "cli/progress.h"
 #include "cli/verbs.h"
 #include "eval/tune.h"
-#include "nlohmann/json.hpp"
 
 namespace winnow::cli {
 namespace {
@@ -25,7 +25,7 @@ struct TuneFlags {
   ModelFlags model;
   std::string file;
   std::string max_loss = "2%";
-  std::vector<std::string> policies;
+  std::vector<std::string> policies{"expected-attention;snapkv;keydiff;knorm"};
   int n_tuning = 40;
   int n_held_out = 0;
   uint64_t seed = 0;
@@ -97,11 +97,7 @@ int run_tune(const TuneFlags& flags) {
   }
   eval::TuneOptions options;
   options.max_loss = parse_share(flags.max_loss);
-  if (!flags.policies.empty()) {
-    options.policies = flag_items(flags.policies, "--policy");
-  } else {
-    options.policies = {"expected-attention", "snapkv", "keydiff", "knorm"};
-  }
+  options.policies = flag_items(flags.policies, "--policy");
   options.n_tuning = flags.n_tuning;
   options.n_held_out = flags.n_held_out;
   options.seed = flags.seed;
@@ -126,9 +122,8 @@ Verb add_tune(CLI::App& app) {
   app.add_option("--max-loss", flags->max_loss,
                  "share of answers that may differ from the full cache's: 2% or 0.02")
       ->capture_default_str();
-  app.add_option(
-      "--policy,--method", flags->policies,
-      "policies to try, without a budget (default: expected-attention;snapkv;keydiff;knorm)");
+  app.add_option("--policy,--method", flags->policies, "policies to try, without a budget")
+      ->capture_default_str();
   app.add_option("--tuning-questions", flags->n_tuning, "questions to choose by")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();

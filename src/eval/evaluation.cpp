@@ -1,5 +1,6 @@
 #include "eval/evaluation.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/error.h"
@@ -13,10 +14,6 @@ namespace winnow::eval {
 namespace {
 
 using nlohmann::ordered_json;
-
-// The experiments on texts, beside the tasks.
-constexpr std::string_view kPpl = "ppl";
-constexpr std::string_view kDrift = "drift";
 
 void check_options(const EvaluationOptions& options) {
   const auto refuse = [](const std::string& text) {
@@ -67,7 +64,7 @@ Evaluation::Evaluation(const model::Model& model, EvaluationOptions options)
   }
   for (const std::string& text : options_.tasks) {
     Entry& entry = entries_.emplace_back();
-    if (text == kPpl || text == kDrift) {
+    if (std::ranges::count(kTextExperiments, text, &TextExperiment::name) > 0) {
       if (texts_.empty()) {
         throw Error(ErrorCode::kInvalidArgument, text + " needs a text to measure on (-f FILE)");
       }
@@ -91,7 +88,7 @@ Evaluation::Evaluation(const model::Model& model, EvaluationOptions options)
 Evaluation::~Evaluation() = default;
 
 std::unique_ptr<Experiment> Evaluation::make_on_text(std::string_view name) const {
-  if (name == kDrift) {
+  if (name == "drift") {
     return std::make_unique<Drift>(
         model_, options_.model, texts_,
         DriftOptions{.n_windows = options_.n, .n_generated = options_.n_generated});

@@ -34,6 +34,16 @@ struct EvaluationOptions {
   ModelSettings model;
 };
 
+// What is measured on texts of the user's, beside the tasks.
+struct TextExperiment {
+  std::string_view name;
+  std::string_view help;
+};
+inline constexpr TextExperiment kTextExperiments[] = {
+    {"drift", "long answers on your own text (-f), see --generate"},
+    {"ppl", "likelihoods on your own text (-f), see --target"},
+};
+
 struct EvaluationProgress {
   int n_done = 0;  // samples, those that were there included
   int n_all = 0;

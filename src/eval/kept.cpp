@@ -1,6 +1,7 @@
 #include "eval/kept.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "engine/evict.h"
 
@@ -23,7 +24,7 @@ bool are_positions_true(const engine::Sequence& sequence, int n_positions) {
   for (int layer = 0; layer < shape.n_layers; ++layer) {
     for (int kv_head = 0; kv_head < shape.n_kv_heads; ++kv_head) {
       const std::vector<int> positions = sequence.cache.positions(layer, kv_head);
-      is_true &= std::ranges::is_sorted(positions, std::less_equal()) &&
+      is_true &= std::ranges::adjacent_find(positions, std::greater_equal()) == positions.end() &&
                  (positions.empty() || (positions.front() >= 0 && positions.back() < n_positions));
     }
   }

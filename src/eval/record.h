@@ -36,7 +36,8 @@ struct Record {
 
   std::map<std::string, double> metrics;  // the mean over the questions, or over the positions
 
-  // What was kept: once the prompt was read and cut, before anything was generated.
+  // What was kept once the prompt was read and cut (of several questions: the first); of drift, and of ppl without targets, at
+  // the end.
   int budget_rows = 0;                      // per KV head, on average; 0: none
   std::vector<std::vector<int>> kept_rows;  // [n_layers, n_kv_heads]
   int64_t rows_evicted = 0;                 // of all heads, at the end

@@ -156,12 +156,13 @@ void note_by_full(const Group& full, Group& group) {
   if (full_ppl->second.value < kLeastFullPpl) {
     group.notes.push_back("suspicious: the full cache's perplexity is " +
                           rounded_text(full_ppl->second.value, 2) +
-                          ", as on looped or memorised text (guard: perplexity under 2)");
+                          ", as on looped or memorised text (guard: perplexity under " +
+                          rounded_text(kLeastFullPpl, 0) + ")");
   }
   if (ppl->second.value > kMostPplRatio * full_ppl->second.value) {
-    group.notes.push_back(
-        "suspicious: the perplexity is more than 100 times the full cache's "
-        "(guard: perplexity ratio)");
+    group.notes.push_back("suspicious: the perplexity is more than " +
+                          rounded_text(kMostPplRatio, 0) +
+                          " times the full cache's (guard: perplexity ratio)");
   }
 }
 

@@ -1,9 +1,7 @@
 #include "eval/tune.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
-#include <optional>
 
 #include "base/error.h"
 #include "base/text.h"
