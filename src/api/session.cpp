@@ -111,13 +111,7 @@ struct Session::Impl {
   int n_threads() const { return resolve_threads(options.n_threads); }
 
   engine::PromptText prompt_text(const Turn& turn) const {
-    engine::DocumentPins pins;
-    for (const std::string& text : turn.protect_text) {
-      pins.texts.push_back(engine::parse_text_pin(text));
-    }
-    for (const std::string& tokens : turn.protect_tokens) {
-      pins.tokens.push_back(engine::parse_token_pin(tokens));
-    }
+    engine::DocumentPins pins = engine::parse_pins(turn.protect_text, turn.protect_tokens);
     return {.system = turn.system,
             .document = turn.document,
             .question = turn.question,

@@ -52,6 +52,10 @@ ordered_json config_of(const EvalFlags& flags, const eval::Evaluation& evaluatio
 }
 
 void dump_prompts(eval::Evaluation& evaluation, const std::string& path) {
+  if (!evaluation.has_prompts()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--dump-prompts writes the prompts of tasks; ppl and drift have none");
+  }
   NewFile file(path);
   evaluation.dump_prompts([&](const std::string& line) {
     const std::string text = line + "\n";

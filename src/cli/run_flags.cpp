@@ -141,14 +141,7 @@ std::string RunFlags::ids_text() const {
 }
 
 engine::DocumentPins RunFlags::pins() const {
-  engine::DocumentPins pins;
-  for (const std::string& text : protect_text) {
-    pins.texts.push_back(engine::parse_text_pin(text));
-  }
-  for (const std::string& tokens : protect_tokens) {
-    pins.tokens.push_back(engine::parse_token_pin(tokens));
-  }
-  return pins;
+  return engine::parse_pins(protect_text, protect_tokens);
 }
 
 void add_run_flags(CLI::App& app, RunFlags& flags) {

@@ -91,7 +91,36 @@ std::string result_text(const eval::TuneResult& result, const std::string& comma
          format_bytes(static_cast<size_t>(result.kv_full_bytes)) + "\n" + command + "\n";
 }
 
-int run_tune(const TuneFlags& flags) {
+std::string quoted(const std::string& word) {
+  std::string text = "'";
+  for (const char c : word) {
+    text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  }
+  return text + "'";
+}
+
+// The flags given that compress has too: those of the model.
+std::string model_flags_text(const CLI::App& app) {
+  CLI::App model_app;
+  ModelFlags ignored;
+  add_model_flags(model_app, ignored);
+  std::string text;
+  for (const CLI::Option* const option : app.get_options()) {
+    const std::string name = option->get_name();
+    if (option->count() == 0 || name == "--model" ||
+        model_app.get_option_no_throw(name) == nullptr) {
+      continue;
+    }
+    text += " " + name;
+    if (option->get_expected_max() > 0) {  // a flag has no value
+      text += " " + quoted(option->results().front());
+    }
+  }
+  // What was measured multiplied with the file's weights, where nothing else was said.
+  return app.get_option("--weights")->count() > 0 ? text : text + " --weights file";
+}
+
+int run_tune(const CLI::App& app, const TuneFlags& flags) {
   if (flags.is_quiet) {
     set_log_level(LogLevel::kWarning);
   }
@@ -107,8 +136,9 @@ int run_tune(const TuneFlags& flags) {
   const eval::TuneResult result = eval::tune(
       model, document, options, [](const eval::TuneStep& step) { log_info(step_text(step)); },
       watch_interrupt());
-  const std::string command = "winnow compress -m " + flags.model.path + " -f " + flags.file +
-                              " --policy '" + result.policy + "' -o cache.winnow";
+  const std::string command = "winnow compress -m " + quoted(flags.model.path) + " -f " +
+                              quoted(flags.file) + model_flags_text(app) + " --policy " +
+                              quoted(result.policy) + " -o cache.winnow";
   write_output(flags.is_json ? result_json(result, command).dump(2) + "\n"
                              : result_text(result, command, flags.max_loss));
   return 0;
@@ -137,7 +167,7 @@ Verb add_tune(CLI::App& app) {
   app.add_flag("-q,--quiet", flags->is_quiet, "no steps");
   add_model_flags(app, flags->model);
   app.get_option("--model")->required();
-  return [flags] { return run_tune(*flags); };
+  return [&app, flags] { return run_tune(app, *flags); };
 }
 
 }  // namespace winnow::cli

@@ -167,4 +167,15 @@ std::vector<PositionSpan> find_pins(int n_tokens, std::span<const TokenPin> pins
   return spans;
 }
 
+DocumentPins parse_pins(std::span<const std::string> texts, std::span<const std::string> tokens) {
+  DocumentPins pins;
+  for (const std::string& text : texts) {
+    pins.texts.push_back(parse_text_pin(text));
+  }
+  for (const std::string& range : tokens) {
+    pins.tokens.push_back(parse_token_pin(range));
+  }
+  return pins;
+}
+
 }  // namespace winnow::engine

@@ -40,6 +40,9 @@ TextPin parse_text_pin(std::string_view text);
 // "a:b" or "a:b@FLOOR". Throws invalid_argument: not of that form, what parse_floor throws.
 TokenPin parse_token_pin(std::string_view text);
 
+// All that was given. Throws the same.
+DocumentPins parse_pins(std::span<const std::string> texts, std::span<const std::string> tokens);
+
 // The tokens of the document that the pins name, as positions from 0. `tokens` are those that `text` was tokenised to. A
 // regular expression that matches nothing is a warning. Throws invalid_argument where a slice reaches beyond the document
 // or holds no token, what model::byte_ranges throws, resource_exhausted where matching needs too much memory.

@@ -255,7 +255,10 @@ SavedSession load_session(const std::string& path, const model::Model& model) {
   }
   reader.expect_end();
   check_shape(file, rows.shape(), policy, model.hyper());
-  resolve(policy, budget_rows, transcript, rows.shape(), reader);
+  // What a row takes beside keys and values is the policy's, in the file or not.
+  const cache::CacheShape shape =
+      cache_shape(model.hyper(), rows.shape().key_type, rows.shape().value_type, policy, 0);
+  resolve(policy, budget_rows, transcript, shape, reader);
   kernels::QueryWindow queries = query_window(model.hyper(), policy);
   read_queries(file, static_cast<int>(transcript.tokens.size()), policy.is_contiguous(), queries);
   kernels::ResidualSimilarity similarity = residual_similarity(model.hyper(), policy);

@@ -29,6 +29,9 @@ void check_options(const EvaluationOptions& options) {
     refuse("no length is given");
   }
   for (const int length : options.lengths) {
+    if (std::ranges::count(options.lengths, length) > 1) {
+      refuse("a length of " + std::to_string(length) + " tokens is given twice");
+    }
     if (length < 1) {
       refuse("a length of " + std::to_string(length) + " tokens; at least 1 is needed");
     }

@@ -1,6 +1,7 @@
 // An evaluation: tasks × lengths × samples, each under every arm, into a folder of results.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -64,6 +65,10 @@ class Evaluation {
   void run(Results& results, const std::function<void(const EvaluationProgress&)>& progress,
            const std::atomic<bool>* cancel);
 
+  // Whether there is a task that asks questions.
+  bool has_prompts() const {
+    return std::ranges::any_of(entries_, [](const Entry& entry) { return entry.task != nullptr; });
+  }
   // The prompts of all samples, as JSON lines, without running them.
   void dump_prompts(const std::function<void(const std::string&)>& line);
 

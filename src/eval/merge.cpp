@@ -1,8 +1,10 @@
 #include "eval/merge.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "base/error.h"
 #include "eval/evaluation.h"
@@ -27,6 +29,25 @@ Shard take_shard(json& config, const std::string& folder) {
   const Shard shard{.i = (*found)[0].get<int>(), .k = (*found)[1].get<int>()};
   config.erase(found);
   return shard;
+}
+
+// How many records a shard has once it has ended. Throws bad_data.
+int expected_records(const json& config, const Shard& shard, const std::string& folder) try {
+  int unit = 0;
+  int n = 0;
+  const auto n_policies = static_cast<int>(config.at("policies").size());
+  const auto n_modes = static_cast<int>(config.at("question").size());
+  for (const std::string task : config.at("tasks")) {
+    const bool has_modes = std::ranges::count(kTextExperiments, task, &TextExperiment::name) == 0;
+    const int n_arms = 1 + (n_policies - 1) * (has_modes ? n_modes : 1);
+    const int n_samples = static_cast<int>(config.at("lengths").size()) * config.at("n").get<int>();
+    for (int i = 0; i < n_samples; ++i) {
+      n += unit++ % shard.k == shard.i - 1 ? n_arms : 0;
+    }
+  }
+  return n;
+} catch (const json::exception& error) {
+  throw Error(ErrorCode::kBadData, "the config of '" + folder + "' is none: " + error.what());
 }
 
 std::string shard_text(int i, int k) {
@@ -69,28 +90,39 @@ Summary merge(std::span<const std::string> folders, const std::string& output,
       refuse("shard " + shard_text(i, k) + " is missing");
     }
   }
+  // All is read and checked before anything is written.
+  std::vector<Record> records;
+  std::set<RecordKey> keys;
+  std::vector<std::string> problems;
+  for (const auto& [i, folder] : by_shard) {
+    Samples samples = read_samples((std::filesystem::path(folder) / "samples.jsonl").string());
+    const int n_all = expected_records(*common, {i, k}, folder);
+    const auto n_there = static_cast<int>(samples.records.size() + samples.problems.size());
+    if (n_there < n_all) {
+      refuse("'" + folder + "', shard " + shard_text(i, k) + ", has " + std::to_string(n_there) +
+             " of " + std::to_string(n_all) + " records: it has not ended");
+    }
+    for (Record& record : samples.records) {
+      if (!keys.insert(record.key()).second) {
+        refuse("'" + folder + "' has a sample that another shard has too");
+      }
+      records.push_back(std::move(record));
+    }
+    for (const std::string& problem : samples.problems) {
+      problems.push_back("shard " + shard_text(i, k) + ", " + problem);
+    }
+  }
+  Summary summary = summarize(records, baseline);
+  summary.problems = std::move(problems);
   ordered_json config = ordered_json::parse(common->dump());
   config["shard"] = {1, 1};
   Results results(output, config);
   if (!results.records().empty()) {
     refuse("'" + output + "' has samples already; give another folder");
   }
-  std::vector<std::string> problems;
-  for (const auto& [i, folder] : by_shard) {
-    const Samples samples =
-        read_samples((std::filesystem::path(folder) / "samples.jsonl").string());
-    for (const Record& record : samples.records) {
-      if (results.contains(record)) {
-        refuse("'" + folder + "' has a sample that another shard has too");
-      }
-      results.add(record);
-    }
-    for (const std::string& problem : samples.problems) {
-      problems.push_back("shard " + shard_text(i, k) + ", " + problem);
-    }
+  for (const Record& record : records) {
+    results.add(record);
   }
-  Summary summary = summarize(results.records(), baseline);
-  summary.problems = std::move(problems);
   results.write_summary(to_json(summary));
   return summary;
 }

@@ -69,6 +69,10 @@ Record record_of(const json& object) {
   }
   Record record;
   visit(record, [&](const char* key, auto& value) { read(object, key, value); });
+  const bool has_metric = record.metrics.contains("nll") || record.metrics.contains("score");
+  if (record.refused.empty() && !has_metric) {
+    throw Error(ErrorCode::kBadData, "'metrics' has neither a score nor a likelihood");
+  }
   return record;
 }
 

@@ -39,6 +39,10 @@ constexpr PlottedMetric kPlottedMetrics[] = {
     {"exact", "share of exact answers", true},
     {"valid", "share of valid JSON", true},
     {"fields", "share of right fields", true},
+    {"agreement", "share of tokens that the full cache would have chosen", true},
+    {"kl_end", "KL(full ‖ arm) in the last quarter, nats a token", false},
+    {"looped", "share of the text that loops", false},
+    {"distinct_2", "different pairs of words over all", true},
     {"unseen", "share of the answer's words that the prompt does not contain", false},
 };
 

@@ -1,6 +1,8 @@
 #include "eval/results.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -110,6 +112,14 @@ Results::Results(std::string folder, const ordered_json& config) : folder_(std::
   fd_ = ::open(samples_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd_ < 0) {
     throw_errno(samples_path, "open");
+  }
+  struct stat status {};
+  if (::fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) {
+    throw Error(ErrorCode::kIo, "'" + samples_path + "' is no regular file");
+  }
+  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {  // until it is closed
+    throw Error(ErrorCode::kInvalidArgument,
+                "another process is writing to '" + folder_ + "'; give another folder, or wait");
   }
   // A line that a killed run left unfinished would spoil the next one.
   const std::string text = read_text_file(samples_path);

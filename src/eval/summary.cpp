@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
 #include "base/text.h"
 
 namespace winnow::eval {
@@ -65,9 +66,10 @@ std::map<std::string, Mean> metrics_of(std::span<const Record* const> records) {
   return metrics;
 }
 
-// On the samples that both have; none where there is no such sample.
+// On the samples that both have; none where there is no such sample. Counts those whose prompts are not the same: a file
+// that a task reads has changed.
 std::optional<Difference> difference(std::span<const Record* const> records,
-                                     std::span<const Record* const> others) {
+                                     std::span<const Record* const> others, int& n_unlike) {
   std::vector<double> first;
   std::vector<double> second;
   for (const Record* const record : records) {
@@ -76,6 +78,10 @@ std::optional<Difference> difference(std::span<const Record* const> records,
       continue;
     }
     const char* const metric = primary_metric(record->metrics);
+    if ((*other)->prompt_hash != record->prompt_hash || !(*other)->metrics.contains(metric)) {
+      ++n_unlike;
+      continue;
+    }
     first.push_back(record->metrics.at(metric));
     second.push_back((*other)->metrics.at(metric));
   }
@@ -187,6 +193,23 @@ void correct(std::vector<Group>& groups, std::optional<Difference> Group::*which
   }
 }
 
+void check_baseline(const std::vector<Group>& groups, std::string_view baseline) {
+  std::string policies;
+  for (const Group& group : groups) {
+    if (group.policy == baseline) {
+      return;
+    }
+    if (policies.find("'" + group.policy + "'") == std::string::npos) {
+      policies += (policies.empty() ? "'" : ", '") + group.policy + "'";
+    }
+  }
+  if (!baseline.empty() && !groups.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "the baseline '" + std::string(baseline) +
+                                                 "' is not among the policies of the results (" +
+                                                 policies + ")");
+  }
+}
+
 ordered_json to_json(const Mean& mean) {
   return {{"mean", mean.value}, {"low", mean.interval.low}, {"high", mean.interval.high}};
 }
@@ -258,18 +281,26 @@ Summary summarize(std::span<const Record> records, std::string_view baseline) {
     }
     return found;
   };
+  check_baseline(summary.groups, baseline);
   for (size_t i = 0; i < summary.groups.size(); ++i) {
     Group& group = summary.groups[i];
     if (const auto full = find(group, "full")) {
       if (*full != i) {
-        group.to_full = difference(measured[i], measured[*full]);
+        int n_unlike = 0;
+        group.to_full = difference(measured[i], measured[*full], n_unlike);
+        if (n_unlike > 0) {
+          group.notes.push_back(
+              "suspicious: " + std::to_string(n_unlike) +
+              " samples have other prompts than the full cache's (guard: prompts)");
+        }
       }
       note_by_full(summary.groups[*full], group);
     }
     if (!baseline.empty()) {
       const auto other = find(group, baseline);
       if (other && *other != i) {
-        group.to_baseline = difference(measured[i], measured[*other]);
+        int n_unlike = 0;
+        group.to_baseline = difference(measured[i], measured[*other], n_unlike);
       }
     }
   }

@@ -56,7 +56,8 @@ struct Summary {
 // The metric that arms are compared by: "nll" of likelihoods, else "score".
 const char* primary_metric(const std::map<std::string, double>& metrics);
 
-// `baseline`: a policy's canonical spec that the others are compared with too; may be empty.
+// `baseline`: a policy's canonical spec that the others are compared with too; may be empty. Throws invalid_argument, with the
+// policies there are, where it is none of them.
 Summary summarize(std::span<const Record> records, std::string_view baseline = {});
 
 nlohmann::ordered_json to_json(const Summary& summary);

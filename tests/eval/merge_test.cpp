@@ -18,7 +18,13 @@ using test::error_of;
 
 std::string shard(const std::string& name, int i, int k, int seed, std::vector<int> indices) {
   const std::string folder = test::temporary_path("merge_" + name);
-  Results results(folder, {{"seed", seed}, {"shard", {i, k}}});
+  Results results(folder, {{"seed", seed},
+                           {"shard", {i, k}},
+                           {"tasks", {"niah"}},
+                           {"lengths", {0}},
+                           {"n", 4},
+                           {"policies", {"full"}},
+                           {"question", {"agnostic"}}});
   for (const int index : indices) {
     Record record;
     record.task = "niah";
@@ -37,13 +43,14 @@ std::string refusal(const std::vector<std::string>& folders) {
 
 TEST(Merge, PutsAllShardsTogether) {
   const std::string output = test::temporary_path("merge_all");
-  const std::vector<std::string> folders{shard("b", 2, 2, 1, {1, 3}), shard("a", 1, 2, 1, {0, 2})};
+  const std::vector<std::string> folders{shard("b", 2, 2, 1, {1, 3, 5}),
+                                         shard("a", 1, 2, 1, {0, 2})};
   std::ofstream(folders[0] + "/samples.jsonl", std::ios::app) << "broken\n";
   const Summary summary = merge(folders, output, "");
   ASSERT_EQ(summary.groups.size(), 1);
-  EXPECT_EQ(summary.groups[0].n, 4);
-  EXPECT_EQ(summary.problems, std::vector<std::string>{"shard 2/2, line 3: not JSON"});
-  EXPECT_EQ(read_samples(output + "/samples.jsonl").records.size(), 4);
+  EXPECT_EQ(summary.groups[0].n, 5);
+  EXPECT_EQ(summary.problems, std::vector<std::string>{"shard 2/2, line 4: not JSON"});
+  EXPECT_EQ(read_samples(output + "/samples.jsonl").records.size(), 5);
   EXPECT_EQ(read_config(output)["shard"], (nlohmann::json{1, 1}));
   // Once more would mix them.
   error_of(ErrorCode::kInvalidArgument, [&] { merge(folders, output, ""); });
@@ -57,7 +64,11 @@ TEST(Merge, RefusesWhatDoesNotBelongTogether) {
   EXPECT_NE(refusal({first, first}).find("both shard 1/3"), std::string::npos);
   EXPECT_NE(refusal({first, shard("1of2", 1, 2, 1, {0})}).find("overlap"), std::string::npos);
   EXPECT_NE(refusal({first, shard("other", 2, 3, 5, {1})}).find("seed"), std::string::npos);
-  EXPECT_NE(refusal({shard("x", 1, 2, 1, {0}), shard("y", 2, 2, 1, {0})}).find("another shard"),
+  EXPECT_NE(
+      refusal({shard("x", 1, 2, 1, {0, 2}), shard("y", 2, 2, 1, {0, 2})}).find("another shard"),
+      std::string::npos);
+  EXPECT_NE(refusal({shard("whole", 1, 2, 1, {0, 2}), shard("half", 2, 2, 1, {1})})
+                .find("1 of 2 records: it has not ended"),
             std::string::npos);
   error_of(ErrorCode::kNotFound, [] {
     const std::vector<std::string> absent{test::temporary_path("merge_absent")};
