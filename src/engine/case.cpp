@@ -252,7 +252,6 @@ class CaseScorer {
                          .heads = std::span(rows_).subspan(head_index(layer, 0), n_kv_heads),
                          .n_sink = policy_.options().n_sink,
                          .n_positions = given_.positions.back() + 1,
-                         .next_rotation = given_.positions.back() + 1,
                          .attention = attention_,
                          .queries = &queries_,
                          .moments = &moments_,

@@ -228,7 +228,6 @@ class PolicyBenchmark {
             .heads = rows_,
             .n_sink = policy_.options().n_sink,
             .n_positions = options_.n_rows,
-            .next_rotation = options_.n_rows,
             .attention = attention_,
             .queries = &queries_,
             .moments = &moments_,

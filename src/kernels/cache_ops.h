@@ -108,12 +108,13 @@ class StepContext {
   void add_decode_items(int slice_index);
   void set_turns();  // throws std::bad_alloc
   const Rotation& rotation() const { return turns_of_keys_.rotation(); }
-  // n_mass_rows: the most rows of a head that column mass is added to, 0 where it is not wanted. It takes the weights of a
-  // tile and what they sum up to, and of decoded tokens the weights until all blocks are known.
+  // The most positions and rows that scratch is measured for.
   struct Rows {
     int n_positions = 0;
-    int n_most = 0;    // of a head
-    int n_mass = 0;    // of one whose column mass is wanted, else 0
+    int n_most = 0;  // of a head
+    // Of one whose column mass is wanted, else 0. It takes the weights of a tile and what they sum up to, and of decoded
+    // tokens the weights until all blocks are known.
+    int n_mass = 0;
     int n_turned = 0;  // of one whose keys may be turned, else 0
   };
   size_t thread_floats(const Rows& rows) const;

@@ -43,7 +43,7 @@ struct HeadDemand {
   int n_least;                    // rows that it must keep: at least the protected ones
   Protected keep_anyway;          // of the n rows
   std::span<const float> scores;  // [n]; empty for an allocator that does not compare them
-  int layer = 0;                  // the how manieth of the layers that policies cut, from 0
+  int ordinal = 0;                // of its layer, as in LayerView
 };
 
 // Whose rows make up for whose: what a head does not keep, another of the same group may.

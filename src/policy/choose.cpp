@@ -283,7 +283,7 @@ bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> 
                                 .n_least = std::min(n, n_least_candidates),
                                 .keep_anyway = protect(rows, protection),
                                 .scores = {},
-                                .layer = layers[i].ordinal});
+                                .ordinal = layers[i].ordinal});
       choice.layer_rows[i] -= n_of_spans;
       n_rows += n;
     }
@@ -315,11 +315,11 @@ bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> 
   const size_t n_kv_heads = layers[0].heads.size();
   const auto allocate = [&](size_t first, size_t n, int64_t n_rows, Choice::Scratch& scratch) {
     const std::span<const HeadDemand> group = demands.subspan(first, n);
-    int64_t n_held = 0;
+    int64_t n_there = 0;
     for (const HeadDemand& head : group) {
-      n_held += head.n;
+      n_there += head.n;
     }
-    heads_->allocate(std::min(n_rows, n_held), group, scratch.allocator, n_keep.subspan(first, n));
+    heads_->allocate(std::min(n_rows, n_there), group, scratch.allocator, n_keep.subspan(first, n));
   };
   const auto score = [&](size_t i, Scratch& scratch, Choice::Scored& scored) {
     const Choice::Head& head = choice.heads[i];

@@ -116,7 +116,7 @@ class Policy {
   // (may be empty) is used when the spec has none. `full` takes no options and no budget; all others need a budget.
   static Policy parse(std::string_view spec, std::string_view default_budget = {});
   // `full`, with what others will need kept for them: forks of such a sequence can be cut to any policy of these needs.
-  static Policy full(const Needs& watched);
+  static Policy full(const Needs& watched = {});
 
   // The canonical spec: the method, its transforms and allocators, the budget and every option that is not at its default, presets spelled out.
   // Parses to the same policy.

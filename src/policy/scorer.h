@@ -71,7 +71,7 @@ struct LayerView {
   const kernels::TurnTable* turns =
       nullptr;  // by as many positions as keys may lag, where they may
   const OutputWeights* output_weights = nullptr;
-  int ordinal = 0;  // the how manieth of the layers that policies cut, from 0
+  int ordinal = 0;  // the layer's place among those that policies cut, from 0
 };
 
 class Scorer {

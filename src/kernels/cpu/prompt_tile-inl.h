@@ -148,13 +148,14 @@ HWY_INLINE void finish_scores(float* HWY_RESTRICT scores, float scale, Seers see
   }
 }
 
-// Scores of the rows [first, last) into weights [rows, lanes], written up to a multiple of kRegisterRows, and each lane's
-// maximum over them.
 struct ScoreScratch {
   const float* q;  // as transpose_queries() leaves it
   float* rows;     // [kTileRows, padded_dim]
   float* turns;    // [padded_dim]
 };
+
+// Scores of the rows [first, last) into weights [rows, lanes], written up to a multiple of kRegisterRows, and each lane's
+// maximum over them.
 HWY_INLINE void score_block(const cache::HeadRows& rows, int first, int last,
                             const PromptQueries& queries, float scale, const ScoreScratch& scratch,
                             float* weights, Lanes& lanes) {

@@ -8,18 +8,13 @@
 // Needs     as many layers and heads as there are: those without a sliding window
 // Differs   n is rounded and kept between what a head must keep and what it has, as in all allocators
 
-#include <array>
-#include <cstddef>
-#include <cstdio>
 #include <span>
 #include <string>
 #include <utility>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "base/error.h"
 #include "base/files.h"
+#include "base/hash.h"
 #include "policy/allocators.h"
 #include "policy/head_table.h"
 
@@ -46,13 +41,6 @@ struct TableDigest {
       "of the file's content, filled in where it is not given; another content is refused");
   }
 };
-
-std::string digest_of(std::string_view content) {
-  std::array<char, 17> digits{};
-  std::snprintf(digits.data(), digits.size(), "%016llx",
-                static_cast<unsigned long long>(XXH3_64bits(content.data(), content.size())));
-  return digits.data();
-}
 
 // Eqs. (1) and (2): what each of numbers [N] gets of n_rows.
 void divide_by(HeadTable::Unit unit, double n_rows, std::span<const double> numbers,
@@ -121,7 +109,7 @@ class TableOfHeads final : public HeadAllocator {
     }
     if (table_->is_per_head) {
       divide_by(table_->unit, static_cast<double>(n_rows),
-                table_->layers[static_cast<size_t>(heads.front().layer)],
+                table_->layers[static_cast<size_t>(heads.front().ordinal)],
                 [&](size_t head, double n) { division.shares[head].target = n; });
     }
     divide_rows(n_rows, 1, division);
@@ -150,7 +138,7 @@ LayersAndHeads make_table(OptionReader& reader) {
       reader.add_problem("table=" + path + ": " + error.what());
     }
   }
-  const std::string digest = digest_of(content);
+  const std::string digest = content_hash(std::as_bytes(std::span(content)));
   reader.give_default("table_digest", digest);
   const std::string given = read_options<TableDigest>(reader).table_digest;
   if (table == nullptr) {
