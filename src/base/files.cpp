@@ -1,6 +1,7 @@
 #include "base/files.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -50,6 +51,18 @@ std::string behind_links(const std::string& path) {
 
 std::string temporary_beside(const std::string& path) {
   return path + ".part" + std::to_string(::getpid());
+}
+
+// False, with errno, where that is not possible.
+bool write_all(int fd, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno != EINTR) {
+      return false;
+    }
+    bytes = bytes.subspan(static_cast<size_t>(std::max<ssize_t>(n, 0)));
+  }
+  return true;
 }
 
 }  // namespace
@@ -124,12 +137,8 @@ void NewFile::fail() const {
 }
 
 void NewFile::write(std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
-    if (n < 0 && errno != EINTR) {
-      fail();
-    }
-    bytes = bytes.subspan(static_cast<size_t>(std::max<ssize_t>(n, 0)));
+  if (!write_all(fd_, bytes)) {
+    fail();
   }
 }
 
@@ -144,6 +153,39 @@ void NewFile::finish() {
   const int fd = std::exchange(fd_, -1);
   if (::close(fd) != 0) {
     fail();
+  }
+}
+
+AppendFile::AppendFile(const std::string& path)
+    : path_(path), fd_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+  if (fd_ < 0) {
+    throw_errno(path_, "open");
+  }
+  struct stat status {};
+  if (::fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) {
+    ::close(fd_);
+    throw Error(ErrorCode::kIo, "'" + path_ + "' is no regular file");
+  }
+}
+
+AppendFile::~AppendFile() {
+  ::close(fd_);
+}
+
+bool AppendFile::lock() {
+  return ::flock(fd_, LOCK_EX | LOCK_NB) == 0;
+}
+
+void AppendFile::truncate(size_t n_bytes) {
+  const auto end = static_cast<off_t>(n_bytes);
+  if (::ftruncate(fd_, end) != 0 || ::lseek(fd_, end, SEEK_SET) < 0) {
+    throw_errno(path_, "write");
+  }
+}
+
+void AppendFile::append(std::span<const std::byte> bytes) {
+  if (!write_all(fd_, bytes) || ::fdatasync(fd_) != 0) {
+    throw_errno(path_, "write");
   }
 }
 

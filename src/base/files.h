@@ -36,6 +36,27 @@ class NewFile {
   int fd_;
 };
 
+// A file that is added to, and not replaced.
+class AppendFile {
+ public:
+  // Makes it where there is none. Throws io: also for what is no regular file.
+  explicit AppendFile(const std::string& path);
+  ~AppendFile();
+  AppendFile(const AppendFile&) = delete;
+  AppendFile& operator=(const AppendFile&) = delete;
+
+  // Keeps others from locking it until this one is closed; false where another has.
+  bool lock();
+  // Cuts it to its first n_bytes, which is where append() goes on. Throws io.
+  void truncate(size_t n_bytes);
+  // On the disk once it returns. Throws io.
+  void append(std::span<const std::byte> bytes);
+
+ private:
+  std::string path_;
+  int fd_;
+};
+
 // The whole of a NewFile. Throws io.
 void write_file_atomically(const std::string& path, const std::string& content);
 

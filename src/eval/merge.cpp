@@ -1,7 +1,6 @@
 #include "eval/merge.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
@@ -95,7 +94,7 @@ Summary merge(std::span<const std::string> folders, const std::string& output,
   std::set<RecordKey> keys;
   std::vector<std::string> problems;
   for (const auto& [i, folder] : by_shard) {
-    Samples samples = read_samples((std::filesystem::path(folder) / "samples.jsonl").string());
+    Samples samples = read_samples(folder);
     const int n_all = expected_records(*common, {i, k}, folder);
     const auto n_there = static_cast<int>(samples.records.size() + samples.problems.size());
     if (n_there < n_all) {

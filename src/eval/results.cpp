@@ -1,10 +1,5 @@
 #include "eval/results.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <filesystem>
 #include <set>
 
@@ -16,6 +11,8 @@ namespace {
 
 using nlohmann::json;
 using nlohmann::ordered_json;
+
+constexpr const char* kSamplesName = "samples.jsonl";
 
 std::string path_in(const std::string& folder, const char* name) {
   return (std::filesystem::path(folder) / name).string();
@@ -50,8 +47,8 @@ std::string config_differences(const json& there, const json& here) {
   return list;
 }
 
-Samples read_samples(const std::string& path) {
-  const std::string text = read_text_file(path);
+Samples read_samples(const std::string& folder) {
+  const std::string text = read_text_file(path_in(folder, kSamplesName));
   Samples samples;
   std::set<RecordKey> keys;
   int line_number = 0;
@@ -62,7 +59,7 @@ Samples read_samples(const std::string& path) {
     }
     ++line_number;
     const std::string line = text.substr(begin, end - begin);
-    begin = end + 1;
+    samples.n_bytes = begin = end + 1;
     try {
       Record record = record_of(json::parse(line));
       if (!keys.insert(record.key()).second) {
@@ -94,7 +91,7 @@ Results::Results(std::string folder, const ordered_json& config) : folder_(std::
     throw Error(ErrorCode::kIo, "cannot make the folder '" + folder_ + "': " + error.message());
   }
   const std::string config_path = path_in(folder_, "config.json");
-  const std::string samples_path = path_in(folder_, "samples.jsonl");
+  const std::string samples_path = path_in(folder_, kSamplesName);
   if (text_of(config_path).empty()) {
     if (!text_of(samples_path).empty()) {
       throw Error(ErrorCode::kInvalidArgument,
@@ -109,50 +106,23 @@ Results::Results(std::string folder, const ordered_json& config) : folder_(std::
           "'" + folder_ + "' has results of another evaluation: " + list + "; give another folder");
     }
   }
-  fd_ = ::open(samples_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd_ < 0) {
-    throw_errno(samples_path, "open");
-  }
-  struct stat status {};
-  if (::fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) {
-    throw Error(ErrorCode::kIo, "'" + samples_path + "' is no regular file");
-  }
-  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {  // until it is closed
+  file_.emplace(samples_path);
+  if (!file_->lock()) {
     throw Error(ErrorCode::kInvalidArgument,
                 "another process is writing to '" + folder_ + "'; give another folder, or wait");
   }
+  samples_ = read_samples(folder_);
   // A line that a killed run left unfinished would spoil the next one.
-  const std::string text = read_text_file(samples_path);
-  const size_t last_end = text.rfind('\n');
-  const auto n_whole = static_cast<off_t>(last_end == std::string::npos ? 0 : last_end + 1);
-  if (::ftruncate(fd_, n_whole) != 0 || ::lseek(fd_, n_whole, SEEK_SET) < 0) {
-    throw_errno(samples_path, "write");
-  }
-  samples_ = read_samples(samples_path);
+  file_->truncate(samples_.n_bytes);
   for (const Record& record : samples_.records) {
     keys_.insert(record.key());
-  }
-}
-
-Results::~Results() {
-  if (fd_ >= 0) {
-    ::close(fd_);
   }
 }
 
 void Results::add(const Record& record) {
   const std::string line =
       to_json(record).dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
-  for (size_t n_written = 0; n_written < line.size();) {
-    const ssize_t n = ::write(fd_, line.data() + n_written, line.size() - n_written);
-    if (n < 0) {
-      throw_errno(path_in(folder_, "samples.jsonl"), "write");
-    }
-    n_written += static_cast<size_t>(n);
-  }
-  if (::fdatasync(fd_) != 0) {
-    throw_errno(path_in(folder_, "samples.jsonl"), "write");
-  }
+  file_->append(std::as_bytes(std::span(line)));
   // As it will be read again: an answer may end inside a character.
   samples_.records.push_back(record_of(json::parse(line)));
   keys_.insert(samples_.records.back().key());

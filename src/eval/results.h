@@ -2,10 +2,12 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "base/files.h"
 #include "eval/record.h"
 
 namespace winnow::eval {
@@ -14,11 +16,12 @@ namespace winnow::eval {
 struct Samples {
   std::vector<Record> records;
   std::vector<std::string> problems;  // a line each: "line 7: there is no 'task'"
+  size_t n_bytes = 0;                 // of the whole lines
 };
 
-// Reads whole lines only: what a killed run left of its last one does not count. Where records have the same key the
+// Reads samples.jsonl of a folder, whole lines only: what a killed run left of its last one does not count. Where records have the same key the
 // first counts, and the others are problems. Throws not_found, io.
-Samples read_samples(const std::string& path);
+Samples read_samples(const std::string& folder);
 
 // config.json of a folder. Throws not_found, io, bad_data.
 nlohmann::json read_config(const std::string& folder);
@@ -31,9 +34,6 @@ class Results {
  public:
   // Makes the folder, or goes on in one that has the same config. Throws invalid_argument, naming what differs, io.
   Results(std::string folder, const nlohmann::ordered_json& config);
-  ~Results();
-  Results(const Results&) = delete;
-  Results& operator=(const Results&) = delete;
 
   // As read, and as added since.
   const std::vector<Record>& records() const { return samples_.records; }
@@ -49,7 +49,7 @@ class Results {
   std::string folder_;
   Samples samples_;
   std::set<RecordKey> keys_;  // of the samples
-  int fd_ = -1;
+  std::optional<AppendFile> file_;
 };
 
 }  // namespace winnow::eval

@@ -50,7 +50,7 @@ TEST(Merge, PutsAllShardsTogether) {
   ASSERT_EQ(summary.groups.size(), 1);
   EXPECT_EQ(summary.groups[0].n, 5);
   EXPECT_EQ(summary.problems, std::vector<std::string>{"shard 2/2, line 4: not JSON"});
-  EXPECT_EQ(read_samples(output + "/samples.jsonl").records.size(), 5);
+  EXPECT_EQ(read_samples(output).records.size(), 5);
   EXPECT_EQ(read_config(output)["shard"], (nlohmann::json{1, 1}));
   // Once more would mix them.
   error_of(ErrorCode::kInvalidArgument, [&] { merge(folders, output, ""); });
