@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/threads.h"
+#include "cli/flag_lists.h"
 #include "cli/policy_flags.h"
 #include "cli/rope_flags.h"
 
@@ -18,34 +19,10 @@ namespace {
 constexpr size_t kMaxSettings = 10000;
 constexpr int kMaxTokens = 1 << 28;
 
-// The items of all lists of a flag.
-std::vector<std::string> split(const std::vector<std::string>& lists, const char* flag,
-                               char separator = ',') {
-  std::vector<std::string> items;
-  for (const std::string& list : lists) {
-    std::string_view rest = list;
-    while (true) {
-      const size_t end = rest.find(separator);
-      const std::string_view item = trim(rest.substr(0, end));
-      if (item.empty()) {
-        throw Error(ErrorCode::kInvalidArgument, std::string(flag) + " '" + list +
-                                                     "' has an empty item (allowed: items with '" +
-                                                     separator + "' in between)");
-      }
-      items.emplace_back(item);
-      if (end == std::string_view::npos) {
-        break;
-      }
-      rest.remove_prefix(end + 1);
-    }
-  }
-  return items;
-}
-
 std::vector<int> split_counts(const std::vector<std::string>& lists, const char* flag, int low,
                               int high) {
   std::vector<int> counts;
-  for (const std::string& item : split(lists, flag)) {
+  for (const std::string& item : split_lists(lists, flag, ',')) {
     int count = 0;
     const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), count);
     if (error != std::errc() || end != item.data() + item.size() || count < low || count > high) {
@@ -61,7 +38,7 @@ std::vector<int> split_counts(const std::vector<std::string>& lists, const char*
 template <typename Parse>
 auto split_as(const std::vector<std::string>& lists, const char* flag, const Parse& parse) {
   std::vector<decltype(parse(std::string_view()))> values;
-  for (const std::string& item : split(lists, flag)) {
+  for (const std::string& item : split_lists(lists, flag, ',')) {
     values.push_back(parse(item));
   }
   return values;
@@ -87,11 +64,11 @@ engine::EvictWhen parse_eviction(std::string_view name) {
 
 // Policies times budgets; `full` takes none, so it is there once.
 std::vector<policy::Policy> split_policies(const BenchFlags& flags) {
-  const std::vector<std::string> budgets = split(flags.budgets, "--budget");
+  const std::vector<std::string> budgets = split_lists(flags.budgets, "--budget", ',');
   for (const std::string& budget : budgets) {
     policy::parse_budget(budget);  // throws, even where every policy is `full` and takes none
   }
-  std::vector<std::string> specs = split(flags.policies, "--policy", ';');
+  std::vector<std::string> specs = split_lists(flags.policies, "--policy", ';');
   if (specs.empty()) {
     specs.emplace_back();
   }

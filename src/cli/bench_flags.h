@@ -42,7 +42,7 @@ struct BenchFlags {
 struct BenchSetting {
   std::string model;
   model::WeightOption weights;
-  policy::Policy policy = policy::Policy::parse("full");
+  policy::Policy policy = policy::Policy::full();
   engine::BenchmarkOptions options = {};
 };
 

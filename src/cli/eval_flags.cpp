@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "base/error.h"
-#include "base/text.h"
+#include "cli/flag_lists.h"
 
 namespace winnow::cli {
 namespace {
@@ -20,23 +20,6 @@ int length_of(const std::string& text) {
 }
 
 }  // namespace
-
-std::vector<std::string> flag_items(const std::vector<std::string>& texts, const char* flag) {
-  std::vector<std::string> list;
-  for (const std::string& text : texts) {
-    for (size_t begin = 0; begin <= text.size();) {
-      const size_t end = std::min(text.find(';', begin), text.size());
-      const std::string item(trim(std::string_view(text).substr(begin, end - begin)));
-      if (item.empty()) {
-        throw Error(ErrorCode::kInvalidArgument,
-                    std::string(flag) + " '" + text + "' has an empty item");
-      }
-      list.push_back(item);
-      begin = end + 1;
-    }
-  }
-  return list;
-}
 
 void add_eval_flags(CLI::App& app, EvalFlags& flags) {
   eval::EvaluationOptions& evaluation = flags.evaluation;
@@ -80,18 +63,18 @@ void add_eval_flags(CLI::App& app, EvalFlags& flags) {
 
 eval::EvaluationOptions evaluation_options(const EvalFlags& flags) {
   eval::EvaluationOptions options = flags.evaluation;
-  options.tasks = flag_items(flags.tasks, "task");
-  options.policies = eval::make_policies(flag_items(flags.policies, "--policy"),
-                                         flag_items(flags.budgets, "--budgets"));
+  options.tasks = split_lists(flags.tasks, "task", ';');
+  options.policies = eval::make_policies(split_lists(flags.policies, "--policy", ';'),
+                                         split_lists(flags.budgets, "--budgets", ';'));
   if (!flags.lengths.empty()) {
     options.lengths.clear();
-    for (const std::string& item : flag_items(flags.lengths, "--lengths")) {
+    for (const std::string& item : split_lists(flags.lengths, "--lengths", ';')) {
       options.lengths.push_back(length_of(item));
     }
   }
   if (!flags.questions.empty()) {
     options.questions.clear();
-    for (const std::string& item : flag_items(flags.questions, "--question")) {
+    for (const std::string& item : split_lists(flags.questions, "--question", ';')) {
       for (const eval::QuestionMode mode : eval::parse_question_modes(item)) {
         if (std::ranges::count(options.questions, mode) == 0) {
           options.questions.push_back(mode);

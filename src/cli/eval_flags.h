@@ -34,9 +34,6 @@ struct EvalFlags {
 
 void add_eval_flags(CLI::App& app, EvalFlags& flags);
 
-// The items of lists, cut at ';'. Throws invalid_argument, naming the flag, for an empty one.
-std::vector<std::string> flag_items(const std::vector<std::string>& texts, const char* flag);
-
 // Throws invalid_argument.
 eval::EvaluationOptions evaluation_options(const EvalFlags& flags);
 

@@ -9,8 +9,9 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "cli/eval_flags.h"
+#include "cli/flag_lists.h"
 #include "cli/interrupt.h"
+#include "cli/model_flags.h"
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
@@ -126,7 +127,7 @@ int run_tune(const CLI::App& app, const TuneFlags& flags) {
   }
   eval::TuneOptions options;
   options.max_loss = parse_share(flags.max_loss);
-  options.policies = flag_items(flags.policies, "--policy");
+  options.policies = split_lists(flags.policies, "--policy", ';');
   options.n_tuning = flags.n_tuning;
   options.n_held_out = flags.n_held_out;
   options.seed = flags.seed;

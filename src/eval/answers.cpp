@@ -15,19 +15,9 @@ using engine::PromptTokens;
 using engine::Session;
 using model::Token;
 
-void check_cancel(const std::atomic<bool>* cancel) {
-  if (cancel != nullptr && cancel->load()) {
-    throw Error(ErrorCode::kCancelled, "the evaluation was cancelled");
-  }
-}
-
 // What the template has beside document and question.
 int n_template_tokens(const model::Model& model, const engine::ChatFormat& chat) {
-  const PromptTokens tokens =
-      engine::tokenize_prompt(model, {.document = "x",
-                                      .question = "x",
-                                      .has_chat_template = chat.has_template,
-                                      .chat_template = chat.chat_template});
+  const PromptTokens tokens = engine::tokenize_prompt(model, prompt_text(chat, "x", "x"));
   return static_cast<int>(tokens.before.size() + tokens.after.size()) + 1;  // and a blank line
 }
 
@@ -87,10 +77,7 @@ Prompt make_prompt(const Task& task, const SampleId& id, const model::Model& mod
                                return static_cast<int>(tokenize(text).size());
                              }});
   const auto text = [&](const std::string& question) {
-    return engine::PromptText{.document = prompt.sample.document,
-                              .question = question,
-                              .has_chat_template = chat.has_template,
-                              .chat_template = chat.chat_template};
+    return prompt_text(chat, prompt.sample.document, question);
   };
   prompt.document = engine::tokenize_document(model, text(""));
   // Without a template nothing else says that the answer comes next.
@@ -115,19 +102,6 @@ struct Answers::Shared {
   double ms = 0;
 };
 
-engine::SessionOptions Answers::session_options(const Prompt& prompt, QuestionMode mode) const {
-  engine::SessionOptions options;
-  options.key_type = settings_.key_type;
-  options.value_type = settings_.value_type;
-  options.n_ctx = prompt.n_longest();
-  options.allow_beyond_context = settings_.allow_beyond_context;
-  options.evict = mode == QuestionMode::kPerChunk ? engine::EvictWhen::kPerChunk
-                                                  : engine::EvictWhen::kAfterPrompt;
-  options.engine = settings_.engine;
-  options.chat = settings_.chat;
-  return options;
-}
-
 Answers::Shared Answers::read_shared(const Prompt& prompt, std::span<const Arm> arms,
                                      const std::atomic<bool>* cancel) const {
   const auto is_any = [&](QuestionMode mode) {
@@ -140,7 +114,7 @@ Answers::Shared Answers::read_shared(const Prompt& prompt, std::span<const Arm> 
   }
   const Stopwatch stopwatch;
   shared.read = std::make_unique<Session>(model_, policy::Policy::full(needs_of(arms)),
-                                          session_options(prompt, QuestionMode::kNone));
+                                          session_options(settings_, prompt.n_longest()));
   shared.read->read(prompt.document, {.logits = engine::WantedLogits::kNone, .cancel = cancel});
   for (size_t i = 0; is_asked && i < prompt.questions.size(); ++i) {
     shared.asked.push_back(shared.read->fork());
@@ -166,8 +140,9 @@ std::unique_ptr<Session> Answers::ask(const Prompt& prompt, int question, const 
       session = shared.read->fork(arm.policy);
       break;
     case QuestionMode::kPerChunk: {
-      session = std::make_unique<Session>(model_, arm.policy,
-                                          session_options(prompt, QuestionMode::kPerChunk));
+      engine::SessionOptions options = session_options(settings_, prompt.n_longest());
+      options.evict = engine::EvictWhen::kPerChunk;
+      session = std::make_unique<Session>(model_, arm.policy, options);
       PromptTokens whole = prompt.document;
       whole.question = prompt.questions[i].question;
       whole.after = prompt.questions[i].after;
@@ -222,11 +197,12 @@ void Answers::measure(const SampleId& sample, std::span<const Arm> arms,
     refuse(sample, arms, error, done);
     return;
   }
+  const std::string hash = prompt_hash(prompt);
   for (const Arm& arm : arms) {
     Record record = record_for(sample, arm);
     record.id = prompt.sample.id;
     record.labels = prompt.sample.labels;
-    record.prompt_hash = prompt_hash(prompt);
+    record.prompt_hash = hash;
     record.n_prompt = prompt.n_tokens(0);
     record.n_document = static_cast<int>(prompt.document.document.size());
     record.prefill_ms = shared.ms;

@@ -39,7 +39,6 @@ class Answers : public Experiment {
  private:
   struct Shared;
 
-  engine::SessionOptions session_options(const Prompt& prompt, QuestionMode mode) const;
   Shared read_shared(const Prompt& prompt, std::span<const Arm> arms,
                      const std::atomic<bool>* cancel) const;
   std::unique_ptr<engine::Session> ask(const Prompt& prompt, int question, const Arm& arm,

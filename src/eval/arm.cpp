@@ -37,7 +37,7 @@ std::vector<QuestionMode> parse_question_modes(std::string_view name) {
 
 std::vector<policy::Policy> make_policies(std::span<const std::string> specs,
                                           std::span<const std::string> budgets) {
-  std::vector<policy::Policy> policies{policy::Policy::parse("full")};
+  std::vector<policy::Policy> policies{policy::Policy::full()};
   const auto add = [&policies](policy::Policy policy) {
     const bool is_new = std::ranges::none_of(
         policies, [&](const policy::Policy& other) { return other.spec() == policy.spec(); });

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/hash.h"
 #include "base/stopwatch.h"
 #include "eval/kept.h"
 #include "eval/likelihood.h"
@@ -82,11 +81,7 @@ void Drift::measure(const SampleId& sample, std::span<const Arm> arms,
   TextWindow window;
   const int n_positions = sample.n_tokens + options_.n_generated;
   try {
-    if (!settings_.allow_beyond_context) {
-      engine::check_context(model_.hyper(), n_positions);
-    }
-    window =
-        text_window(texts_, model_.vocabulary(), sample.n_tokens, sample.index, options_.n_windows);
+    window = window_of(sample, sample.n_tokens, n_positions);
   } catch (const Error& error) {
     refuse(sample, arms, error, done);
     return;
@@ -98,9 +93,9 @@ void Drift::measure(const SampleId& sample, std::span<const Arm> arms,
   std::vector<Writer> writers;
   for (const Arm& arm : arms) {
     try {
-      writers.push_back({.record = record_for(sample, arm),
+      writers.push_back({.record = record_on(window, sample, arm),
                          .arm = run.arm(arm.policy, sample.n_tokens),
-                         .full = run.arm(policy::Policy::parse("full"), sample.n_tokens),
+                         .full = run.arm(policy::Policy::full(), sample.n_tokens),
                          .written = {first}});
     } catch (const Error& error) {
       refuse(sample, {&arm, 1}, error, done);
@@ -115,10 +110,6 @@ void Drift::measure(const SampleId& sample, std::span<const Arm> arms,
     for (const Token token : writer.written) {
       text += model_.vocabulary().piece(token);
     }
-    record.id = window.name + "@" + std::to_string(window.begin);
-    record.labels["document"] = window.name;
-    record.prompt_hash = content_hash(std::as_bytes(std::span(window.tokens)));
-    record.n_prompt = record.n_document = sample.n_tokens;
     record.n_generated = static_cast<int>(writer.written.size());
     record.metrics = metrics_of(writer, text);
     record.answers = {std::move(text)};

@@ -1,8 +1,7 @@
 // How long answers come apart at small budgets.
 #pragma once
 
-#include "eval/experiment.h"
-#include "eval/text_windows.h"
+#include "eval/on_text.h"
 
 namespace winnow::eval {
 
@@ -16,23 +15,17 @@ struct DriftOptions {
 // KL(full ‖ arm) of the distributions that each token was chosen from, kl_end that of the last quarter; agreement the share of
 // tokens that the full cache would have chosen there. distinct_1, distinct_2 and looped are of the text (eval/scoring.h);
 // score is 1 - looped.
-class Drift : public Experiment {
+class Drift : public OnText {
  public:
-  // All outlive it.
+  // All but the options outlive it.
   Drift(const model::Model& model, const ModelSettings& settings, std::span<const TokenText> texts,
         const DriftOptions& options)
-      : model_(model), settings_(settings), texts_(texts), options_(options) {}
+      : OnText(model, settings, texts, options.n_windows), options_(options) {}
 
-  std::vector<QuestionMode> modes(std::span<const QuestionMode> /*wanted*/) const override {
-    return {QuestionMode::kNone};
-  }
   void measure(const SampleId& sample, std::span<const Arm> arms,
                const std::function<void(Record)>& done, const std::atomic<bool>* cancel) override;
 
  private:
-  const model::Model& model_;
-  const ModelSettings& settings_;
-  std::span<const TokenText> texts_;
   DriftOptions options_;
 };
 

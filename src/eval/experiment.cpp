@@ -2,6 +2,31 @@
 
 namespace winnow::eval {
 
+engine::SessionOptions session_options(const ModelSettings& settings, int n_ctx) {
+  engine::SessionOptions options;
+  options.key_type = settings.key_type;
+  options.value_type = settings.value_type;
+  options.n_ctx = n_ctx;
+  options.allow_beyond_context = settings.allow_beyond_context;
+  options.engine = settings.engine;
+  options.chat = settings.chat;
+  return options;
+}
+
+engine::PromptText prompt_text(const engine::ChatFormat& chat, const std::string& document,
+                               const std::string& question) {
+  return {.document = document,
+          .question = question,
+          .has_chat_template = chat.has_template,
+          .chat_template = chat.chat_template};
+}
+
+void check_cancel(const std::atomic<bool>* cancel) {
+  if (cancel != nullptr && cancel->load()) {
+    throw Error(ErrorCode::kCancelled, "the evaluation was cancelled");
+  }
+}
+
 Record record_for(const SampleId& sample, const Arm& arm) {
   Record record;
   record.n_tokens = sample.n_tokens;

@@ -23,6 +23,15 @@ struct ModelSettings {
   bool allow_beyond_context = false;
 };
 
+// A session of at most n_ctx positions that is run so.
+engine::SessionOptions session_options(const ModelSettings& settings, int n_ctx);
+// A turn in the sessions' chat format.
+engine::PromptText prompt_text(const engine::ChatFormat& chat, const std::string& document,
+                               const std::string& question);
+
+// Throws cancelled where the flag (may be null) is set.
+void check_cancel(const std::atomic<bool>* cancel);
+
 // Which sample of a task: the `index`-th of a length.
 struct SampleId {
   int n_tokens = 0;

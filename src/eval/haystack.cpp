@@ -18,19 +18,10 @@ const std::vector<std::string> kPassage = {
     "Leaves fall in October.", "Snow covers the hills in January.", "Rivers swell in April.",
     "The evenings are long in July.", "Then the year begins anew."};
 
-std::string read_checked(const std::string& path) {
-  std::string text = read_text_file(path);
-  if (const auto offset = model::first_invalid_utf8(text)) {
-    throw Error(ErrorCode::kBadData, path + " is not UTF-8: byte " + std::to_string(*offset) +
-                                         " cannot be part of a character");
-  }
-  return text;
-}
-
-std::string read_texts(const std::string& path) {
+std::string read_haystack(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_directory(path, error)) {
-    return read_checked(path);
+    return read_utf8_file(path);
   }
   std::vector<std::string> paths;
   for (const auto& file : std::filesystem::directory_iterator(path, error)) {
@@ -41,12 +32,29 @@ std::string read_texts(const std::string& path) {
   std::ranges::sort(paths);
   std::string text;
   for (const std::string& each : paths) {
-    text += read_checked(each) + "\n\n";
+    text += read_utf8_file(each) + "\n\n";
   }
   return text;
 }
 
 }  // namespace
+
+std::string haystack_to_open(const std::string& what, const policy::OptionReader& reader) {
+  return reader.problems().empty() ? what : "noise";
+}
+
+double depth_of(int index, int n_depths) {
+  return static_cast<double>(index % n_depths) / (n_depths - 1);
+}
+
+std::string read_utf8_file(const std::string& path) {
+  std::string text = read_text_file(path);
+  if (const auto offset = model::first_invalid_utf8(text)) {
+    throw Error(ErrorCode::kBadData, path + " is not UTF-8: byte " + std::to_string(*offset) +
+                                         " cannot be part of a character");
+  }
+  return text;
+}
 
 const std::vector<std::string>& bland_sentences() {
   static const std::vector<std::string> sentences = {
@@ -76,7 +84,7 @@ Haystack::Haystack(const std::string& what)
       sentences_ = bland_sentences();
       break;
     case Kind::kText:
-      sentences_ = split_sentences(read_texts(what));
+      sentences_ = split_sentences(read_haystack(what));
       if (sentences_.empty()) {
         throw Error(ErrorCode::kInvalidArgument, "haystack " + what + " has no text");
       }

@@ -7,11 +7,24 @@
 
 #include "eval/prompt_length.h"
 #include "eval/random.h"
+#include "policy/option_reader.h"
 
 namespace winnow::eval {
 
 // Sentences without meaning for any task; noise draws from them.
 const std::vector<std::string>& bland_sentences();
+
+// The option of tasks that hide something: its form and help.
+inline constexpr std::string_view kHaystackForm = "noise, repeat, or a text FILE or folder";
+
+// `what`, unless options were refused: no file is looked for on their behalf.
+std::string haystack_to_open(const std::string& what, const policy::OptionReader& reader);
+
+// Where sample `index` hides it: n_depths >= 2 depths from 0 to 1, in turn.
+double depth_of(int index, int n_depths);
+
+// A whole text file. Throws not_found, io, or bad_data for one that is not UTF-8.
+std::string read_utf8_file(const std::string& path);
 
 class Haystack {
  public:

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/stopwatch.h"
 #include "base/text.h"
 #include "eval/kept.h"
@@ -17,8 +16,8 @@ using engine::Sequence;
 using model::Token;
 
 constexpr int kBlock = 64;  // targets whose logits are held at once
-constexpr double kLoopedShare =
-    0.2;  // of a text's stretches; beyond, it is repeated to fill a length
+// Of a text's stretches; beyond, it is repeated to fill a length.
+constexpr double kLoopedShare = 0.2;
 
 // An arm on its way through a text.
 struct ArmState {
@@ -102,49 +101,34 @@ void score_token_by_token(TextRun& run, std::span<const Token> tokens,
   }
 }
 
-// What a record says of the text.
-void describe(const TextWindow& window, bool is_looped, Record& record) {
-  record.id = window.name + "@" + std::to_string(window.begin);
-  record.labels["document"] = window.name;
-  if (is_looped) {
-    record.labels["looped"] = "yes";
-  }
-  record.prompt_hash = content_hash(std::as_bytes(std::span(window.tokens)));
+// Throws invalid_argument.
+void refuse_looped(const TextWindow& window, double share) {
+  throw Error(ErrorCode::kInvalidArgument,
+              rounded_text(100 * share, 0) + " % of the text ('" + window.name + "' from token " +
+                  std::to_string(window.begin) +
+                  " on) repeats what came before: its likelihood says little "
+                  "(--allow-looped measures it, labelled)");
 }
 
 }  // namespace
 
-// Throws invalid_argument: beyond the context, not enough text, text that repeats itself.
-TextWindow Ppl::window_of(const SampleId& sample) const {
-  const int n_tokens = sample.n_tokens + (options_.n_targets > 0 ? options_.n_targets + 1 : 0);
-  if (!settings_.allow_beyond_context) {
-    engine::check_context(model_.hyper(), n_tokens);
-  }
-  TextWindow window =
-      text_window(texts_, model_.vocabulary(), n_tokens, sample.index, options_.n_windows);
-  const double share = repeated_share(window.tokens);
-  if (share > kLoopedShare && !options_.allow_looped) {
-    throw Error(ErrorCode::kInvalidArgument,
-                rounded_text(100 * share, 0) + " % of the text ('" + window.name + "' from token " +
-                    std::to_string(window.begin) +
-                    " on) repeats what came before: its likelihood says little "
-                    "(--allow-looped measures it, labelled)");
-  }
-  return window;
-}
-
 void Ppl::measure(const SampleId& sample, std::span<const Arm> arms,
                   const std::function<void(Record)>& done, const std::atomic<bool>* cancel) {
+  const bool has_context = options_.n_targets > 0;
+  const int n_tokens = sample.n_tokens + (has_context ? options_.n_targets + 1 : 0);
   TextWindow window;
+  bool is_looped = false;
   try {
-    window = window_of(sample);
+    window = window_of(sample, n_tokens, n_tokens);
+    const double share = repeated_share(window.tokens);
+    is_looped = share > kLoopedShare;
+    if (is_looped && !options_.allow_looped) {
+      refuse_looped(window, share);
+    }
   } catch (const Error& error) {
     refuse(sample, arms, error, done);
     return;
   }
-  const bool is_looped = repeated_share(window.tokens) > kLoopedShare;
-  const bool has_context = options_.n_targets > 0;
-  const auto n_tokens = static_cast<int>(window.tokens.size());
   TextRun run(model_, settings_, n_tokens, arms, cancel);
   const Stopwatch prefill;
   if (has_context) {
@@ -155,12 +139,13 @@ void Ppl::measure(const SampleId& sample, std::span<const Arm> arms,
   // The reference comes first, whether its own record is wanted or not.
   const bool is_full_wanted = arms.front().is_full();
   if (!is_full_wanted) {
-    states.push_back({.record = {}, .sequence = run.arm(policy::Policy::parse("full"), n_tokens)});
+    states.push_back({.record = {}, .sequence = run.arm(policy::Policy::full(), n_tokens)});
   }
   for (const Arm& arm : arms) {
-    Record record = record_for(sample, arm);
-    describe(window, is_looped, record);
-    record.n_prompt = record.n_document = sample.n_tokens;
+    Record record = record_on(window, sample, arm);
+    if (is_looped) {
+      record.labels["looped"] = "yes";
+    }
     record.prefill_ms = prefill_ms;
     try {
       const Stopwatch compress;

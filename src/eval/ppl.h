@@ -1,8 +1,7 @@
 // How likely a text is under every arm, and how far the next-token distributions are from those of the full cache.
 #pragma once
 
-#include "eval/experiment.h"
-#include "eval/text_windows.h"
+#include "eval/on_text.h"
 
 namespace winnow::eval {
 
@@ -17,25 +16,17 @@ struct PplOptions {
 //
 // Without: every token is decoded, and scored before, while the policy evicts as it does in generation. All arms are
 // sequences of one batch.
-class Ppl : public Experiment {
+class Ppl : public OnText {
  public:
-  // All outlive it.
+  // All but the options outlive it.
   Ppl(const model::Model& model, const ModelSettings& settings, std::span<const TokenText> texts,
       const PplOptions& options)
-      : model_(model), settings_(settings), texts_(texts), options_(options) {}
+      : OnText(model, settings, texts, options.n_windows), options_(options) {}
 
-  std::vector<QuestionMode> modes(std::span<const QuestionMode> /*wanted*/) const override {
-    return {QuestionMode::kNone};
-  }
   void measure(const SampleId& sample, std::span<const Arm> arms,
                const std::function<void(Record)>& done, const std::atomic<bool>* cancel) override;
 
  private:
-  TextWindow window_of(const SampleId& sample) const;
-
-  const model::Model& model_;
-  const ModelSettings& settings_;
-  std::span<const TokenText> texts_;
   PplOptions options_;
 };
 

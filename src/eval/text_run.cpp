@@ -45,19 +45,13 @@ std::vector<float> TextRun::feed(Sequence& sequence, std::span<const Token> toke
 }
 
 void TextRun::step(std::span<const engine::StepInput> inputs, std::vector<float>& logits) {
-  check_cancel();
+  check_cancel(cancel_);
   engine_.step(inputs, logits);
 }
 
 std::span<const float> TextRun::row(const std::vector<float>& logits, size_t i) const {
   const auto n_vocab = static_cast<size_t>(model_.hyper().n_vocab);
   return std::span(logits).subspan(i * n_vocab, n_vocab);
-}
-
-void TextRun::check_cancel() const {
-  if (cancel_ != nullptr && cancel_->load()) {
-    throw Error(ErrorCode::kCancelled, "the evaluation was cancelled");
-  }
 }
 
 Sequence TextRun::empty_sequence(policy::Policy policy) const {
@@ -68,7 +62,7 @@ Sequence TextRun::empty_sequence(policy::Policy policy) const {
 
 std::vector<float> TextRun::feed(Sequence& sequence, std::span<const Token> tokens,
                                  WantedLogits wanted) {
-  check_cancel();
+  check_cancel(cancel_);
   const engine::Feed feed{.sequence = &sequence, .tokens = tokens, .logits = wanted};
   return engine_.feed(
       {&feed, 1},

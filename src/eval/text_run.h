@@ -33,7 +33,6 @@ class TextRun {
   kernels::ParallelFor& parallel() { return parallel_; }
 
  private:
-  void check_cancel() const;  // throws cancelled
   engine::Sequence empty_sequence(policy::Policy policy) const;
   std::vector<float> feed(engine::Sequence& sequence, std::span<const model::Token> tokens,
                           engine::WantedLogits wanted);

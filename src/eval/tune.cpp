@@ -1,7 +1,7 @@
 #include "eval/tune.h"
 
 #include <algorithm>
-#include <map>
+#include <optional>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -18,8 +18,8 @@ using engine::Session;
 
 constexpr int kBudgets[] = {2, 3, 4, 5, 7, 10, 14, 20, 28, 40, 56, 80};
 constexpr int kMostHeldOut = 300;
-constexpr int kStepsAbove =
-    2;  // of the budget that tuning chose, where the held-out sequence begins
+// Of the budget that tuning chose, where the held-out sequence begins.
+constexpr int kStepsAbove = 2;
 constexpr double kConfidence = 0.95;
 
 void check_options(const TuneOptions& options) {
@@ -52,6 +52,11 @@ std::vector<std::string> questions_about(const std::string& document, uint64_t s
   return questions;
 }
 
+struct Question {
+  engine::PromptTokens tokens;
+  std::optional<std::string> full_answer = {};  // once it was asked for
+};
+
 class Tuner {
  public:
   Tuner(const model::Model& model, const std::string& document, const TuneOptions& options,
@@ -64,30 +69,20 @@ class Tuner {
   void choose_questions();
   void read_document();
   std::unique_ptr<Session> cut(const std::string& spec, int budget) const;
-  std::string answer(const Session& read, const std::string& question) const;
-  const std::string& full_answer(const std::string& question);
+  std::string answer(const Session& read, const Question& question) const;
   TuneStep try_budget(const std::string& spec, int budget, bool is_held_out);
-  engine::PromptText prompt_text(const std::string& question) const;
 
   const model::Model& model_;
   const std::string& document_;
   const TuneOptions& options_;
   const std::atomic<bool>* cancel_;
-  std::vector<std::string> tuning_;
-  std::vector<std::string> held_out_;
+  std::vector<Question> tuning_;
+  std::vector<Question> held_out_;
   std::unique_ptr<Session> full_;  // has read the document
-  std::map<std::string, std::string> full_answers_;
 };
 
-engine::PromptText Tuner::prompt_text(const std::string& question) const {
-  return {.document = document_,
-          .question = question,
-          .has_chat_template = options_.model.chat.has_template,
-          .chat_template = options_.model.chat.chat_template};
-}
-
 void Tuner::choose_questions() {
-  std::vector<std::string> questions = questions_about(document_, options_.seed);
+  const std::vector<std::string> questions = questions_about(document_, options_.seed);
   const auto n_tuning = static_cast<size_t>(options_.n_tuning);
   const size_t n_left = questions.size() - std::min(questions.size(), n_tuning);
   const size_t n_most = options_.n_held_out > 0 ? static_cast<size_t>(options_.n_held_out)
@@ -102,9 +97,11 @@ void Tuner::choose_questions() {
                     rounded_text(100 * least_loss, 1) + " % at best; asked for is " +
                     number_text(100 * options_.max_loss) + " %");
   }
-  const auto middle = questions.begin() + options_.n_tuning;
-  tuning_.assign(questions.begin(), middle);
-  held_out_.assign(middle, middle + static_cast<std::ptrdiff_t>(n_held_out));
+  for (size_t i = 0; i < n_tuning + n_held_out; ++i) {
+    (i < n_tuning ? tuning_ : held_out_)
+        .push_back({.tokens = engine::tokenize_question(
+                        model_, prompt_text(options_.model.chat, document_, questions[i]))});
+  }
 }
 
 void Tuner::read_document() {
@@ -112,22 +109,17 @@ void Tuner::read_document() {
   for (const std::string& spec : options_.policies) {
     needs.add(policy::Policy::parse(spec, "50%").needs());
   }
-  const engine::PromptTokens document = engine::tokenize_document(model_, prompt_text(""));
+  const engine::PromptTokens document =
+      engine::tokenize_document(model_, prompt_text(options_.model.chat, document_, ""));
   int n_longest = 0;
   for (const auto* const list : {&tuning_, &held_out_}) {
-    for (const std::string& question : *list) {
-      n_longest =
-          std::max(n_longest, engine::tokenize_question(model_, prompt_text(question)).size());
+    for (const Question& question : *list) {
+      n_longest = std::max(n_longest, question.tokens.size());
     }
   }
-  engine::SessionOptions session;
-  session.key_type = options_.model.key_type;
-  session.value_type = options_.model.value_type;
-  session.n_ctx = document.size() + n_longest + options_.n_answer_tokens;
-  session.allow_beyond_context = options_.model.allow_beyond_context;
-  session.engine = options_.model.engine;
-  session.chat = options_.model.chat;
-  full_ = std::make_unique<Session>(model_, policy::Policy::full(needs), session);
+  full_ = std::make_unique<Session>(
+      model_, policy::Policy::full(needs),
+      session_options(options_.model, document.size() + n_longest + options_.n_answer_tokens));
   full_->read(document, {.logits = engine::WantedLogits::kNone, .cancel = cancel_});
 }
 
@@ -135,9 +127,9 @@ std::unique_ptr<Session> Tuner::cut(const std::string& spec, int budget) const {
   return full_->fork(policy::Policy::parse(spec, std::to_string(budget) + "%"));
 }
 
-std::string Tuner::answer(const Session& read, const std::string& question) const {
+std::string Tuner::answer(const Session& read, const Question& question) const {
   const std::unique_ptr<Session> session = read.fork();
-  session->read(engine::tokenize_question(model_, prompt_text(question)), {.cancel = cancel_});
+  session->read(question.tokens, {.cancel = cancel_});
   const engine::Generation generation = session->generate(
       {.n_predict = options_.n_answer_tokens, .sampling = {.temperature = 0}}, {.cancel = cancel_});
   if (generation.stop == engine::StopReason::kCancelled) {
@@ -146,26 +138,24 @@ std::string Tuner::answer(const Session& read, const std::string& question) cons
   return normalise(first_paragraph(generation.text));
 }
 
-const std::string& Tuner::full_answer(const std::string& question) {
-  const auto found = full_answers_.find(question);
-  return found != full_answers_.end()
-             ? found->second
-             : full_answers_.emplace(question, answer(*full_, question)).first->second;
-}
-
 // Tuning looks at the share of different answers, held-out questions at its bound. Stops once it cannot pass.
 TuneStep Tuner::try_budget(const std::string& spec, int budget, bool is_held_out) {
-  const std::vector<std::string>& questions = is_held_out ? held_out_ : tuning_;
+  std::vector<Question>& questions = is_held_out ? held_out_ : tuning_;
   const auto n_all = static_cast<int>(questions.size());
   const auto passes = [&](int n_different) {
     return is_held_out ? binomial_upper_bound(n_different, n_all, kConfidence) <= options_.max_loss
                        : n_different <= options_.max_loss * n_all;
   };
   const std::unique_ptr<Session> session = cut(spec, budget);
-  TuneStep step{.policy = session->policy().spec(), .is_held_out = is_held_out};
-  for (const std::string& question : questions) {
+  TuneStep step{.policy = session->policy().spec(),
+                .is_held_out = is_held_out,
+                .kv_bytes = static_cast<int64_t>(session->sequence()->cache.now_bytes())};
+  for (Question& question : questions) {
+    if (!question.full_answer) {
+      question.full_answer = answer(*full_, question);
+    }
     ++step.n_questions;
-    step.n_different += answer(*session, question) == full_answer(question) ? 0 : 1;
+    step.n_different += answer(*session, question) == *question.full_answer ? 0 : 1;
     if (!passes(step.n_different)) {
       break;
     }
@@ -219,17 +209,12 @@ TuneResult Tuner::run(const std::function<void(const TuneStep&)>& on_step) {
     result.policy = step.policy;
     result.loss = static_cast<double>(step.n_different) / step.n_questions;
     result.upper = step.upper;
-    result.kv_bytes =
-        static_cast<int64_t>(cut(best, kBudgets[place])->sequence()->cache.now_bytes());
+    result.kv_bytes = step.kv_bytes;
   }
   return result;
 }
 
 }  // namespace
-
-std::span<const int> tune_budgets() {
-  return kBudgets;
-}
 
 TuneResult tune(const model::Model& model, const std::string& document, const TuneOptions& options,
                 const std::function<void(const TuneStep&)>& on_step,

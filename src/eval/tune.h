@@ -13,8 +13,8 @@ struct TuneOptions {
   std::vector<std::string> policies;  // specs without a budget, tried in this order
   double max_loss = 0.02;             // 0 to 1, exclusive
   int n_tuning = 40;                  // questions that candidates are chosen by
-  int n_held_out =
-      0;  // others that the loss is bounded by; 0: as many as the document gives, 300 at most
+  // Others that the loss is bounded by; 0: as many as the document gives, 300 at most.
+  int n_held_out = 0;
   int n_answer_tokens = 24;
   uint64_t seed = 0;
   ModelSettings model;
@@ -28,6 +28,7 @@ struct TuneStep {
   int n_different = 0;  // answers that are not the full cache's
   double upper = 1;     // 95 % bound of the loss
   bool is_passed = false;
+  int64_t kv_bytes = 0;  // of the document, cut
 };
 
 struct TuneResult {
@@ -51,8 +52,5 @@ struct TuneResult {
 TuneResult tune(const model::Model& model, const std::string& document, const TuneOptions& options,
                 const std::function<void(const TuneStep&)>& on_step,
                 const std::atomic<bool>* cancel);
-
-// The budgets that are tried, in percent, ascending.
-std::span<const int> tune_budgets();
 
 }  // namespace winnow::eval

@@ -10,13 +10,12 @@
 #include <memory>
 
 #include "base/error.h"
-#include "base/files.h"
 #include "base/text.h"
 #include "eval/document_questions.h"
+#include "eval/haystack.h"
 #include "eval/prompt_length.h"
 #include "eval/scoring.h"
 #include "eval/tasks.h"
-#include "model/utf8.h"
 
 namespace winnow::eval {
 namespace {
@@ -46,19 +45,10 @@ constexpr Kind kKinds[] = {
 constexpr int kSmallestPart = 200;  // bytes
 constexpr int kMostParts = 8;       // drawn until one gives questions
 
-std::string read_checked(const std::string& path) {
-  std::string text = read_text_file(path);
-  if (const auto offset = model::first_invalid_utf8(text)) {
-    throw Error(ErrorCode::kBadData, path + " is not UTF-8: byte " + std::to_string(*offset) +
-                                         " cannot be part of a character");
-  }
-  return text;
-}
-
 class Doc final : public Task {
  public:
   explicit Doc(const DocOptions& options)
-      : options_(options), text_(options.file.empty() ? "" : read_checked(options.file)) {}
+      : options_(options), text_(options.file.empty() ? "" : read_utf8_file(options.file)) {}
 
   Sample make(const SampleRequest& request) const override;
   Score score(const Sample& sample, int question, std::string_view answer) const override {

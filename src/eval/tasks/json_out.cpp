@@ -30,7 +30,7 @@ struct JsonOutOptions {
   template <typename Visitor>
   void visit(Visitor& v) {
     v(records, "records", 1, 64, "records in the text; one is asked for");
-    v(haystack, "haystack", "noise, repeat, or a text FILE or folder",
+    v(haystack, "haystack", kHaystackForm,
       "the filler: sentences at random, a repeated passage, or essays");
     v(depths, "depths", 2, 101, "depths from start to end that samples take in turn");
   }
@@ -84,7 +84,7 @@ class JsonOut final : public Task {
 
 Sample JsonOut::make(const SampleRequest& request) const {
   PythonRandom random = sample_random(request);
-  const double depth = static_cast<double>(request.index % options_.depths) / (options_.depths - 1);
+  const double depth = depth_of(request.index, options_.depths);
   std::set<std::string> names;
   ordered_json asked;
   std::vector<std::string> facts;
@@ -134,9 +134,7 @@ Score JsonOut::score(const Sample& sample, int question, std::string_view answer
 
 std::unique_ptr<Task> make_json_out(policy::OptionReader& reader) {
   auto options = policy::read_options<JsonOutOptions>(reader);
-  if (!reader.problems().empty()) {
-    options.haystack = "noise";  // no file is looked for on behalf of options that are refused
-  }
+  options.haystack = haystack_to_open(options.haystack, reader);
   return std::make_unique<JsonOut>(options);
 }
 

@@ -146,9 +146,8 @@ class Niah final : public Task {
 };
 
 double Niah::depth_of(int index) const {
-  return options_.depths == 1
-             ? static_cast<double>(options_.depth)
-             : static_cast<double>(index % options_.depths) / (options_.depths - 1);
+  return options_.depths == 1 ? static_cast<double>(options_.depth)
+                              : eval::depth_of(index, options_.depths);
 }
 
 std::string Niah::question_for(const std::vector<std::string>& keys) const {
@@ -273,9 +272,7 @@ void check_together(NiahOptions& options, policy::OptionReader& reader) {
 std::unique_ptr<Task> make_niah(policy::OptionReader& reader) {
   auto options = policy::read_options<NiahOptions>(reader);
   check_together(options, reader);
-  if (!reader.problems().empty()) {
-    options.haystack = "noise";  // no file is looked for on behalf of options that are refused
-  }
+  options.haystack = haystack_to_open(options.haystack, reader);
   return std::make_unique<Niah>(options);
 }
 

@@ -27,7 +27,7 @@ struct QaOptions {
   void visit(Visitor& v) {
     v(distractors, "distractors", 0, 15,
       "others who live elsewhere, where other instruments stand");
-    v(haystack, "haystack", "noise, repeat, or a text FILE or folder",
+    v(haystack, "haystack", kHaystackForm,
       "the filler: sentences at random, a repeated passage, or essays");
     v(depths, "depths", 2, 101, "depths from start to end that the first fact takes in turn");
   }
@@ -70,7 +70,7 @@ Sample Qa::make(const SampleRequest& request) const {
   const std::vector<std::string> last = random.sample(kLastNames, n);
   const std::vector<std::string> towns = random.sample(kTowns, n);
   const std::vector<std::string> instruments = random.sample(kInstruments, n);
-  const double depth = static_cast<double>(request.index % options_.depths) / (options_.depths - 1);
+  const double depth = depth_of(request.index, options_.depths);
   std::vector<std::string> facts;
   std::vector<double> places;
   for (size_t i = 0; i < towns.size(); ++i) {
@@ -100,9 +100,7 @@ Sample Qa::make(const SampleRequest& request) const {
 
 std::unique_ptr<Task> make_qa(policy::OptionReader& reader) {
   auto options = policy::read_options<QaOptions>(reader);
-  if (!reader.problems().empty()) {
-    options.haystack = "noise";  // no file is looked for on behalf of options that are refused
-  }
+  options.haystack = haystack_to_open(options.haystack, reader);
   return std::make_unique<Qa>(options);
 }
 

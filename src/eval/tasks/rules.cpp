@@ -28,7 +28,7 @@ struct RulesOptions {
   void visit(Visitor& v) {
     v(rules, "rules", 1, 7, "instructions to follow");
     v(questions, "questions", 1, 6, "questions asked one after another");
-    v(haystack, "haystack", "noise, repeat, or a text FILE or folder",
+    v(haystack, "haystack", kHaystackForm,
       "the text after the rules: sentences at random, a repeated passage, or essays");
   }
 };
@@ -188,9 +188,7 @@ class Rules final : public Task {
 
 std::unique_ptr<Task> make_rules(policy::OptionReader& reader) {
   auto options = policy::read_options<RulesOptions>(reader);
-  if (!reader.problems().empty()) {
-    options.haystack = "noise";  // no file is looked for on behalf of options that are refused
-  }
+  options.haystack = haystack_to_open(options.haystack, reader);
   return std::make_unique<Rules>(options);
 }
 

@@ -28,7 +28,7 @@ struct VtOptions {
     v(chains, "chains", 1, 16, "chains in the text; the first is asked for");
     v(hops, "hops", 1, 16, "variables of a chain that take their value from another");
     v(example, "example", "whether a worked example comes first");
-    v(haystack, "haystack", "noise, repeat, or a text FILE or folder",
+    v(haystack, "haystack", kHaystackForm,
       "the filler: sentences at random, a repeated passage, or essays");
   }
 };
@@ -113,9 +113,7 @@ Sample Vt::make(const SampleRequest& request) const {
 
 std::unique_ptr<Task> make_vt(policy::OptionReader& reader) {
   auto options = policy::read_options<VtOptions>(reader);
-  if (!reader.problems().empty()) {
-    options.haystack = "noise";  // no file is looked for on behalf of options that are refused
-  }
+  options.haystack = haystack_to_open(options.haystack, reader);
   return std::make_unique<Vt>(options);
 }
 

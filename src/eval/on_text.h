@@ -1,0 +1,36 @@
+// What experiments on windows of the user's texts have in common.
+#pragma once
+
+#include "eval/experiment.h"
+#include "eval/text_windows.h"
+
+namespace winnow::eval {
+
+class OnText : public Experiment {
+ public:
+  // The samples of a length are n_windows windows of the texts. All but the number outlive it.
+  OnText(const model::Model& model, const ModelSettings& settings, std::span<const TokenText> texts,
+         int n_windows)
+      : model_(model), settings_(settings), texts_(texts), n_windows_(n_windows) {}
+
+  // Nobody asks anything.
+  std::vector<QuestionMode> modes(std::span<const QuestionMode> /*wanted*/) const override {
+    return {QuestionMode::kNone};
+  }
+
+ protected:
+  // The sample's window of n_tokens, for sequences of n_positions. Throws invalid_argument: beyond the context, not enough
+  // text.
+  TextWindow window_of(const SampleId& sample, int n_tokens, int n_positions) const;
+  // The record of an arm on the window, of which the first sample.n_tokens are the prompt.
+  static Record record_on(const TextWindow& window, const SampleId& sample, const Arm& arm);
+
+  const model::Model& model_;
+  const ModelSettings& settings_;
+
+ private:
+  std::span<const TokenText> texts_;
+  int n_windows_;
+};
+
+}  // namespace winnow::eval
