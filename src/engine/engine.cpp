@@ -50,6 +50,11 @@ bool compares_residual(const Chunk& chunk) {
       chunk.slices, [](const kernels::Slice& slice) { return slice.similarity != nullptr; });
 }
 
+bool is_observed(const Chunk& chunk) {
+  return std::ranges::any_of(chunk.slices,
+                             [](const kernels::Slice& slice) { return slice.observer != nullptr; });
+}
+
 }  // namespace
 
 Engine::Engine(const model::Model& model, const EngineOptions& options)
@@ -209,7 +214,8 @@ void Engine::run_layers(const Chunk& chunk, int first_layer, int n_layers, float
                                   .n_layers = n_layers,
                                   .n_tokens = static_cast<int>(chunk.tokens.size()),
                                   .has_logits = false,
-                                  .compares_residual = compares_residual(chunk)});
+                                  .compares_residual = compares_residual(chunk),
+                                  .is_observed = is_observed(chunk)});
   set_input(graph.positions, chunk.rotations.data());
   if (graph.tokens != nullptr) {
     set_input(graph.tokens, chunk.tokens.data());

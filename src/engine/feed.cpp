@@ -34,6 +34,7 @@ std::vector<Chunk> cut_into_chunks(std::span<const Feed> feeds, PromptEviction e
       chunk.add(*feed.sequence, feed.tokens.subspan(fed, n),
                 feed.sequence->positions_fed + n_before, feed.sequence->next_rotation() + n_before,
                 /*is_prompt=*/true);
+      chunk.slices.back().observer = feed.observer;
       fed += n;
     }
   }

@@ -43,6 +43,7 @@ struct Feed {
   Sequence* sequence;
   std::span<const Token> tokens;
   WantedLogits logits = WantedLogits::kLast;
+  kernels::ActivationObserver* observer = nullptr;  // is shown what attention takes; null: nobody
 };
 
 struct FeedOptions {

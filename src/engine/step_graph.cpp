@@ -104,11 +104,14 @@ StepGraph StepGraphs::build(const GraphShape& shape) {
   for (int layer = shape.first_layer; layer < shape.first_layer + shape.n_layers; ++layer) {
     kernels::LayerOps* const ops = &ops_[static_cast<size_t>(layer)];
     const model::Projections qkv = model_.family().before_attention(builder, layer, x);
+    if (shape.is_observed) {  // nothing reads the node, so it has to be named
+      ggml_build_forward_expand(step.graph, kernels::build_observe(ctx, ops, qkv.q, qkv.k, qkv.v));
+    }
     ggml_tensor* const appended = kernels::build_append(ctx, ops, qkv.k, qkv.v);
     ggml_tensor* const attended = kernels::build_attend(ctx, ops, qkv.q, appended);
     ggml_tensor* const before = x;
     x = model_.family().after_attention(builder, layer, x, attended);
-    if (shape.compares_residual) {  // nothing reads the node, so it has to be named
+    if (shape.compares_residual) {
       ggml_build_forward_expand(step.graph,
                                 kernels::build_compare(ctx, ops, before, attended_residual));
     }

@@ -22,6 +22,7 @@ struct GraphShape {
   int n_tokens = 0;
   bool has_logits = false;
   bool compares_residual = false;  // what goes into attention and what comes out
+  bool is_observed = false;        // queries, keys and values are shown
 
   // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 misreads it
   auto operator<=>(const GraphShape&) const = default;

@@ -12,6 +12,7 @@
 
 #include "cache/cache.h"
 #include "ggml.h"
+#include "kernels/activations.h"
 #include "kernels/attend.h"
 #include "kernels/key_turns.h"
 #include "kernels/query_moments.h"
@@ -32,6 +33,7 @@ struct Slice {
   QueryWindow* queries = nullptr;  // where the tokens' queries are remembered; null: nowhere
   ResidualSimilarity* similarity = nullptr;  // where the residual stream is compared; null: nowhere
   QueryMoments* moments = nullptr;           // where they are counted; null: nowhere
+  ActivationObserver* observer = nullptr;    // whom they are shown; null: nobody
   float mass_decay = 1;  // a generated token multiplies column mass with this first
 };
 
@@ -90,6 +92,9 @@ class StepContext {
   // Prompt tokens' cosine of the residual stream before and after a layer's attention, both [n_embd, n_tokens].
   void compare(int layer, const ggml_tensor* before, const ggml_tensor* after, int thread,
                int n_threads) noexcept;
+  // Shows the slices' observers what attention takes; layouts as above.
+  void observe(const LayerOps& ops, const ggml_tensor* q, const ggml_tensor* k,
+               const ggml_tensor* v, int thread, int n_threads) noexcept;
 
  private:
   // A piece of work for one thread: a tile of prompt lanes, or some blocks of a decoding slice.
@@ -159,6 +164,10 @@ ggml_tensor* build_append(ggml_context* ctx, LayerOps* ops, ggml_tensor* k, ggml
 // Compares the residual stream before and after attention [n_embd, n_tokens], where slices ask for it; has no output.
 ggml_tensor* build_compare(ggml_context* ctx, LayerOps* ops, ggml_tensor* before,
                            ggml_tensor* after);
+
+// Shows q, k and v to those who observe slices; has no output.
+ggml_tensor* build_observe(ggml_context* ctx, LayerOps* ops, ggml_tensor* q, ggml_tensor* k,
+                           ggml_tensor* v);
 
 // Attends over the caches after `appended`; returns [head_dim * n_heads, n_tokens].
 ggml_tensor* build_attend(ggml_context* ctx, LayerOps* ops, ggml_tensor* q, ggml_tensor* appended);
