@@ -75,11 +75,11 @@ std::vector<policy::Policy> split_policies(const BenchFlags& flags) {
   std::vector<policy::Policy> policies;
   for (const std::string& spec : specs) {
     if (budgets.empty() || spec == "full") {
-      policies.push_back(make_policy(spec, ""));
+      policies.push_back(make_policy(spec, "", {}));
       continue;
     }
     for (const std::string& budget : budgets) {
-      policies.push_back(make_policy(spec, budget));
+      policies.push_back(make_policy(spec, budget, {}));
     }
   }
   return policies;
@@ -122,7 +122,7 @@ void add_bench_flags(CLI::App& app, BenchFlags& flags) {
   list("--ctk,--cache-type-k", flags.key_types, "type of cached keys: f32, f16, bf16");
   list("--ctv,--cache-type-v", flags.value_types, "type of cached values: f32, f16, bf16");
   list("--policy,--method", flags.policies,
-       "policies, with ; in between; default: knorm with a budget, full without");
+       "policies, with ; in between; default: auto with a budget, full without");
   list("--budget", flags.budgets, "budgets of all policies but full: 512,10%,64MiB");
   list("--evict", flags.evictions, "after-prompt, per-chunk");
   list("--prefill", flags.orders, "auto, layer-major, chunk-major");

@@ -24,7 +24,8 @@ int compress(const RunFlags& flags) {
                 "--evict after-prompt: compress reads no question (allowed: before-question, "
                 "per-chunk)");
   }
-  policy::Policy policy = make_policy(flags.policy, budget_text(flags), options.session.evict);
+  policy::Policy policy =
+      make_policy(flags.policy, budget_text(flags), {.evict = options.session.evict});
   flags.pins();  // refused before a model is loaded
   check_outputs(flags);
   model::Model model = load_model(flags, options);

@@ -1,15 +1,22 @@
 #include "cli/policy_flags.h"
 
 #include "base/error.h"
-#include "base/log.h"
 #include "policy/spec.h"
 
 namespace winnow::cli {
+namespace {
 
-policy::Policy make_policy(const std::string& spec, const std::string& budget) {
-  if (spec.empty()) {
-    return policy::Policy::parse(budget.empty() ? "full" : "knorm", budget);
+constexpr std::string_view kAuto = "auto";
+constexpr int kLongAnswer = 512;  // tokens, from which on most rows are cut while decoding
+
+const char* best_method(const Regime& regime) {
+  if (regime.evict != engine::EvictWhen::kAfterPrompt) {
+    return "keydiff";
   }
+  return regime.n_predict >= kLongAnswer ? "expected-attention" : "snapkv";
+}
+
+void refuse_two_budgets(const std::string& spec, const std::string& budget) {
   for (const policy::GivenOption& option : policy::parse_spec(spec).options) {
     if (option.name == "budget" && !budget.empty()) {
       throw Error(ErrorCode::kInvalidArgument, "the policy has budget=" + option.value +
@@ -17,22 +24,21 @@ policy::Policy make_policy(const std::string& spec, const std::string& budget) {
                                                    "; give one of them");
     }
   }
-  return policy::Policy::parse(spec, budget);
 }
 
+}  // namespace
+
 policy::Policy make_policy(const std::string& spec, const std::string& budget,
-                           engine::EvictWhen evict) {
-  constexpr std::string_view kAuto = "auto";
-  if (policy::parse_spec(spec).method != kAuto) {
-    return make_policy(spec, budget);
+                           const Regime& regime) {
+  if (spec.empty() && budget.empty()) {
+    return policy::Policy::full();
   }
-  const std::string method = evict == engine::EvictWhen::kAfterPrompt ? "snapkv" : "keydiff";
-  std::string chosen = spec;
-  chosen.replace(chosen.find(kAuto), kAuto.size(), method);
-  policy::Policy policy = make_policy(chosen, budget);
-  log_info("policy auto, evicting " + std::string(engine::evict_when_name(evict)) + ", is " +
-           policy.spec());
-  return policy;
+  std::string named = spec.empty() ? std::string(kAuto) : spec;
+  refuse_two_budgets(named, budget);
+  if (policy::parse_spec(named).method == kAuto) {
+    named.replace(named.find(kAuto), kAuto.size(), best_method(regime));
+  }
+  return policy::Policy::parse(named, budget);
 }
 
 }  // namespace winnow::cli

@@ -8,13 +8,16 @@
 
 namespace winnow::cli {
 
-// Both may be empty: without a spec the method is knorm where there is a budget, else full. Throws invalid_argument
-// where the spec and `budget` both give one, or what Policy::parse throws.
-policy::Policy make_policy(const std::string& spec, const std::string& budget);
+// What `auto` goes by.
+struct Regime {
+  engine::EvictWhen evict = engine::EvictWhen::kAfterPrompt;
+  int n_predict = -1;  // tokens that may be generated; -1: nobody said
+};
 
-// The same, where the method may be `auto`: the one that did best in what was measured (docs/experiments/evaluation.md) when
-// the document is cut before the question is known, or after it.
+// Both texts may be empty: without a spec the method is `auto` where there is a budget, else full. `auto` is the method that
+// did best in what was measured (docs/experiments/evaluation.md) in such a regime. Throws invalid_argument where the
+// spec and `budget` both give one, or what Policy::parse throws.
 policy::Policy make_policy(const std::string& spec, const std::string& budget,
-                           engine::EvictWhen evict);
+                           const Regime& regime);
 
 }  // namespace winnow::cli

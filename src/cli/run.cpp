@@ -47,7 +47,8 @@ int answer(const RunFlags& flags) {
   std::optional<policy::Policy> policy;
   if (flags.cache.empty()) {
     check_question(flags);
-    policy = make_policy(flags.policy, budget_text(flags), options.session.evict);
+    policy = make_policy(flags.policy, budget_text(flags),
+                         {.evict = options.session.evict, .n_predict = options.generate.n_predict});
   }
   flags.pins();  // refused before a model is loaded
   check_outputs(flags);

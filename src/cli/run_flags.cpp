@@ -84,7 +84,8 @@ void add_cache_flags(CLI::App& app, RunFlags& flags) {
   app.add_option(
          "--policy,--method", flags.policy,
          "eviction policy, e.g. knorm+adakv:n_sink=4,n_recent=128 (winnow methods lists them); "
-         "auto: by when rows are evicted; default: knorm with a budget, full without")
+         "auto: by when rows are evicted and how much is generated; default: auto with a budget, "
+         "full without")
       ->check(refuse_empty);
   app.add_option("--budget", flags.budget,
                  "what the cache may hold: rows per KV head (512), share of the document (10%), "

@@ -97,7 +97,7 @@ TEST(Bench, GivesEveryPolicyButFullEveryBudget) {
             (Texts{"full", "knorm:budget=16", "knorm:budget=50%", "streaming:budget=16",
                    "streaming:budget=50%"}));
   EXPECT_EQ(texts(runs_of({"-p", "4", "-n", "0", "--budget", "16"}), "policy"),
-            Texts{"knorm:budget=16"});
+            Texts{"snapkv:budget=16"});
   EXPECT_EQ(texts(runs_of({"-p", "4", "-n", "0"}), "policy"), Texts{"full"});
 }
 
@@ -340,7 +340,7 @@ TEST(RefusedBench, NamesTheCombination) {
 TEST(RefusedBench, ChunksCutInLayerMajorOrder) {
   expect_bench_refused(
       {"-p", "40", "--budget", "20", "--evict", "per-chunk", "--prefill", "layer-major"},
-      kInvalidArgument, {"policy knorm:budget=20", "chunk-major"});
+      kInvalidArgument, {"policy snapkv:budget=20", "chunk-major"});
 }
 
 TEST(RefusedBench, APlanThatDoesNotFit) {

@@ -73,8 +73,8 @@ TEST(CacheFile, TwoQuestionsAreAnsweredAsWithoutIt) {
 
 TEST(CacheFile, CompressReportsWhatItKept) {
   const std::string path = cache_path();
-  const Args args{"compress",    "-m", tiny_model(), "-t",       "1",  "-f",
-                  document(150), "-o", path,         "--budget", "60", "--json"};
+  const Args args{"compress", "-m", tiny_model(), "-t",    "1",        "-f", document(150),
+                  "-o",       path, "--policy",   "knorm", "--budget", "60", "--json"};
   const json plan = json_of(joined(args, {"--dry-run"}));
   EXPECT_FALSE(std::filesystem::exists(path));
   const json report = json_of(args);
@@ -95,7 +95,7 @@ TEST(CacheFile, CompressReportsWhatItKept) {
 }
 
 TEST(CacheFile, AConversationGoesOnFromFileToFile) {
-  const Args policy{"--budget", "50"};
+  const Args policy{"--policy", "knorm", "--budget", "50"};
   const std::string first = cache_path();
   const std::string second = cache_path();
   const json one = tiny_json(
@@ -141,7 +141,8 @@ TEST(CacheFile, DryRunSaysWhatTheRunTakes) {
 }
 
 TEST(CacheFile, AFlagThatContradictsItIsRefusedWithBothValues) {
-  const std::string cache = compressed({"-f", document(100), "--budget", "60"});
+  const std::string cache =
+      compressed({"-f", document(100), "--policy", "knorm", "--budget", "60"});
   const auto refused = [&](const Args& args, const std::vector<std::string>& parts) {
     expect_cache_refused(joined({"--cache", cache, "-p", "Why?"}, args), kInvalidArgument, parts);
   };

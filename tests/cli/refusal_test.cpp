@@ -166,7 +166,7 @@ TEST(RefusedBudget, OneRow) {
 
 TEST(RefusedBudget, FewerBytesThanOneRowEach) {
   // A row is 16 f16 keys, 16 f16 values, a position and a norm; there are four heads.
-  expect_run_refused({"-p", "hello", "--budget", "0.1KB"}, kInvalidArgument,
+  expect_run_refused({"-p", "hello", "--policy", "knorm", "--budget", "0.1KB"}, kInvalidArgument,
                      {"0.1KB", "100 bytes", "4 KV heads", "288 bytes"});
 }
 

@@ -56,7 +56,8 @@ void expect_kept(const json& report, int rows) {
 }
 
 TEST(Report, HasTheDocumentedKeysAndTypes) {
-  const json report = tiny_json({"-f", document(100), "-p", "Why?", "-n", "8", "--budget", "50"});
+  const json report = tiny_json(
+      {"-f", document(100), "-p", "Why?", "-n", "8", "--policy", "knorm", "--budget", "50"});
   EXPECT_EQ(keys_of(report), (std::set<std::string>{"answer",
                                                     "stop",
                                                     "n_prompt",
@@ -196,8 +197,8 @@ TEST(Report, FullCacheKeepsAll) {
 
 TEST(Report, BudgetInRowsHolds) {
   for (const char* order : {"layer-major", "chunk-major"}) {
-    const json report = tiny_json(
-        {"-f", document(100), "-p", "Why?", "-n", "20", "--budget", "50", "--prefill", order});
+    const json report = tiny_json({"-f", document(100), "-p", "Why?", "-n", "20", "--policy",
+                                   "knorm", "--budget", "50", "--prefill", order});
     expect_consistent(report);
     EXPECT_EQ(report["prefill"], order);
     EXPECT_EQ(report["budget_rows"], 50);
@@ -209,8 +210,8 @@ TEST(Report, BudgetInRowsHolds) {
 }
 
 TEST(Report, BudgetInPercentIsOfTheDocumentAndRoundsUp) {
-  const json report =
-      tiny_json({"-f", document(101), "-p", "Why?", "-n", "20", "--budget", "12.5%"});
+  const json report = tiny_json(
+      {"-f", document(101), "-p", "Why?", "-n", "20", "--policy", "knorm", "--budget", "12.5%"});
   expect_consistent(report);
   const int n_document = report["n_document"];
   const int n_around = report["n_prompt"].get<int>() - n_document;  // template and question
@@ -219,14 +220,15 @@ TEST(Report, BudgetInPercentIsOfTheDocumentAndRoundsUp) {
 }
 
 TEST(Report, CompressionRatioIsTheFractionRemoved) {
-  const Args args = {"-f", document(100), "-n", "4"};
+  const Args args = {"-f", document(100), "-n", "4", "--policy", "knorm"};
   const json report = tiny_json(joined(args, {"--compression-ratio", "0.9"}));
   EXPECT_EQ(report["policy"], "knorm:budget=10%");
   EXPECT_EQ(report["kept_rows"], tiny_json(joined(args, {"--budget", "10%"}))["kept_rows"]);
 }
 
 TEST(Report, BudgetInBytesIsDividedByAllHeads) {
-  const json report = tiny_json({"-f", document(200), "-n", "20", "--budget", "20KiB"});
+  const json report =
+      tiny_json({"-f", document(200), "-n", "20", "--policy", "knorm", "--budget", "20KiB"});
   expect_consistent(report);
   EXPECT_EQ(report["row_bytes"], 72);  // 16 keys and 16 values in f16, the position, the norm
   expect_kept(report, 20 * 1024 / (72 * kHeads));
@@ -234,8 +236,8 @@ TEST(Report, BudgetInBytesIsDividedByAllHeads) {
 }
 
 TEST(Report, BeforeQuestionPutsTheQuestionOnTop) {
-  const json report = tiny_json({"-f", document(100), "-p", "Why?", "-n", "4", "--budget", "10%",
-                                 "--evict", "before-question"});
+  const json report = tiny_json({"-f", document(100), "-p", "Why?", "-n", "4", "--policy", "knorm",
+                                 "--budget", "10%", "--evict", "before-question"});
   expect_consistent(report);
   EXPECT_EQ(report["evict"], "before-question");
   EXPECT_EQ(report["evicted_during_prompt"], true);
@@ -244,8 +246,8 @@ TEST(Report, BeforeQuestionPutsTheQuestionOnTop) {
 }
 
 TEST(Report, PerChunkEvictsDuringThePrompt) {
-  const json report = tiny_json(
-      {"-f", document(200), "-n", "4", "--budget", "50", "--evict", "per-chunk", "-b", "64"});
+  const json report = tiny_json({"-f", document(200), "-n", "4", "--policy", "knorm", "--budget",
+                                 "50", "--evict", "per-chunk", "-b", "64"});
   expect_consistent(report);
   EXPECT_EQ(report["evicted_during_prompt"], true);
   EXPECT_EQ(report["prefill"], "chunk-major");
@@ -254,8 +256,8 @@ TEST(Report, PerChunkEvictsDuringThePrompt) {
 }
 
 TEST(Report, PerChunkOfOneChunkIsNotDuringThePrompt) {
-  const json report =
-      tiny_json({"-f", document(20), "-n", "4", "--budget", "50", "--evict", "per-chunk"});
+  const json report = tiny_json({"-f", document(20), "-n", "4", "--policy", "knorm", "--budget",
+                                 "50", "--evict", "per-chunk"});
   EXPECT_EQ(report["evicted_during_prompt"], false);
   expect_kept(report, 50);
 }

@@ -154,10 +154,10 @@ TEST(Usage, TakesTextThatLooksLikeSomethingElse) {
   }
 }
 
-TEST(PolicyAuto, IsOneMethodWithTheQuestionAndAnotherWithout) {
+TEST(PolicyAuto, GoesByWhenRowsAreEvictedAndHowMuchIsGenerated) {
   const std::string text = document(300);
   const auto spec_of = [&](const Args& args) {
-    return tiny_json(joined({"-f", text, "-p", "what", "-n", "2"}, args))["policy"]
+    return tiny_json(joined({"-f", text, "-p", "what", "--dry-run"}, args))["policy"]
         .get<std::string>();
   };
   EXPECT_EQ(spec_of({"--policy", "auto", "--budget", "90"}), "snapkv:budget=90");
@@ -165,6 +165,10 @@ TEST(PolicyAuto, IsOneMethodWithTheQuestionAndAnotherWithout) {
             "keydiff:budget=90,n_sink=2");
   EXPECT_EQ(spec_of({"--policy", "auto+adakv:budget=90", "--evict", "per-chunk"}),
             "keydiff+adakv:budget=90");
+  EXPECT_EQ(spec_of({"--policy", "auto", "--budget", "90", "-n", "512"}),
+            "expected-attention:budget=90");
+  EXPECT_EQ(spec_of({"--budget", "90"}), "snapkv:budget=90");
+  EXPECT_EQ(spec_of({}), "full");
   expect_refused(run_winnow(tiny_run({"-f", text, "--policy", "auto"})), kInvalidArgument,
                  {"budget"});
 }

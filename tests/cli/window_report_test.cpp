@@ -21,8 +21,8 @@ json run_windowed(const Args& args) {
 }
 
 TEST(WindowReport, SaysWhatWindowedLayersHold) {
-  const json report =
-      run_windowed({"-f", document(200), "-p", "What?", "--budget", "64", "-n", "9"});
+  const json report = run_windowed(
+      {"-f", document(200), "-p", "What?", "--policy", "knorm", "--budget", "64", "-n", "9"});
   const json& windowed = report["windowed_layers"];
   EXPECT_EQ(windowed["n"], 6);
   EXPECT_EQ(windowed["swa_window"], 40);
