@@ -100,7 +100,8 @@ function notesColumn(rows) {
 
 const HEADLINES = {
   nll: ["ppl", "kl", "top1", "top5"],
-  score: ["score", "gold_nll"]
+  score: ["score", "gold_nll"],
+  perturbation: ["perturbation"]
 };
 
 // All arms of a panel, with what may be said of them.

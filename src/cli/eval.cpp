@@ -15,6 +15,7 @@
 #include "cli/progress.h"
 #include "cli/run_report.h"
 #include "cli/verbs.h"
+#include "eval/experiments.h"
 #include "eval/merge.h"
 #include "eval/results.h"
 #include "eval/summary.h"
@@ -34,19 +35,19 @@ void check_given(const EvalFlags& flags) {
     }
   };
   need(!flags.tasks.empty(), "a task");
-  need(!flags.model.path.empty(), "--model");
   need(!flags.output.empty() || !flags.dump_prompts.empty(), "--output");
 }
 
 // All that the results depend on.
 ordered_json config_of(const EvalFlags& flags, const eval::Evaluation& evaluation,
-                       const model::Model& model) {
-  ordered_json config = {{"winnow", WINNOW_VERSION},
-                         {"model",
-                          {{"architecture", model.family().architecture},
-                           {"fingerprint", model::fingerprint(model.file())}}},
-                         {"weights", flags.model.weights},
-                         {"rope", rope_json(model.hyper())}};
+                       const model::Model* model) {
+  ordered_json config = {{"winnow", WINNOW_VERSION}, {"model", nullptr}};
+  if (model != nullptr) {
+    config["model"] = {{"architecture", model->family().architecture},
+                       {"fingerprint", model::fingerprint(model->file())}};
+    config["weights"] = flags.model.weights;
+    config["rope"] = rope_json(model->hyper());
+  }
   config.update(evaluation.config());
   return config;
 }
@@ -54,7 +55,7 @@ ordered_json config_of(const EvalFlags& flags, const eval::Evaluation& evaluatio
 void dump_prompts(eval::Evaluation& evaluation, const std::string& path) {
   if (!evaluation.has_prompts()) {
     throw Error(ErrorCode::kInvalidArgument,
-                "--dump-prompts writes the prompts of tasks; ppl and drift have none");
+                "--dump-prompts writes the prompts of tasks that ask questions");
   }
   NewFile file(path);
   evaluation.dump_prompts([&](const std::string& line) {
@@ -87,13 +88,15 @@ int evaluate(const EvalFlags& flags) {
     set_log_level(LogLevel::kWarning);
   }
   const eval::EvaluationOptions options = evaluation_options(flags);
-  const model::Model model = load_model(flags.model);
-  eval::Evaluation evaluation(model, options);
+  // A model cannot be moved.
+  const std::unique_ptr<const model::Model> model(
+      flags.model.path.empty() ? nullptr : new model::Model(load_model(flags.model)));
+  eval::Evaluation evaluation(model.get(), options);
   if (!flags.dump_prompts.empty()) {
     dump_prompts(evaluation, flags.dump_prompts);
     return 0;
   }
-  eval::Results results(flags.output, config_of(flags, evaluation, model));
+  eval::Results results(flags.output, config_of(flags, evaluation, model.get()));
   ProgressBar bar("evaluating", !flags.is_quiet);
   evaluation.run(
       results, [&bar](const eval::EvaluationProgress& progress) { bar.update(progress.fraction); },
@@ -144,7 +147,7 @@ ordered_json option_json(const policy::OptionDescription& option) {
 int list_tasks(bool is_json) {
   ordered_json tasks = ordered_json::array();
   std::string text;
-  for (const eval::TextExperiment& entry : eval::kTextExperiments) {
+  for (const eval::ExperimentEntry& entry : eval::kExperiments) {
     text += std::string(entry.name) + "\n    " + std::string(entry.help) + "\n";
     tasks.push_back(
         {{"name", entry.name}, {"help", entry.help}, {"options", ordered_json::array()}});

@@ -1,12 +1,15 @@
 #include "cli/eval_report.h"
 
 #include <algorithm>
+#include <iterator>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "eval/record.h"
 
 namespace winnow::cli {
 namespace {
@@ -64,25 +67,58 @@ std::string difference_text(const Group& group) {
          rounded_text(group.to_full->p_holm, 3) + ": " + group.to_full->verdict + ")";
 }
 
-Row header(bool is_likelihood) {
-  Row row{"policy", "question", "n", "kept", "KV bytes"};
-  if (is_likelihood) {
-    row.insert(row.end(), {"ppl", "KL", "top-1", "top-5", "nll - full's"});
-  } else {
-    row.insert(row.end(), {"score", "gold nll", "score - full's"});
+struct Column {
+  const char* title;
+  const char* metric;
+  int n_decimals = 3;
+  bool has_interval = true;
+};
+
+// What tables show of groups with this primary metric.
+struct TableKind {
+  std::string_view primary;
+  std::vector<Column> columns;
+};
+
+const TableKind& table_kind(std::string_view primary) {
+  static const TableKind kinds[] = {
+      {"score", {{"score", "score"}, {"gold nll", "gold_nll"}}},
+      {"nll",
+       {{"ppl", "ppl"}, {"KL", "kl", 4}, {"top-1", "top1", 3, false}, {"top-5", "top5", 3, false}}},
+      {"perturbation", {{"perturbation", "perturbation"}}},
+  };
+  const auto* const found = std::ranges::find(kinds, primary, &TableKind::primary);
+  return found == std::end(kinds) ? kinds[0] : *found;
+}
+
+// Of these groups, which are those of a task and length.
+std::string_view primary_of(std::span<const Group> groups) {
+  for (const Group& group : groups) {
+    for (const char* const name : eval::kPrimaryMetrics) {
+      if (group.metrics.contains(name)) {
+        return name;
+      }
+    }
   }
+  return "score";
+}
+
+Row header(std::string_view primary) {
+  Row row{"policy", "question", "n", "kept", "KV bytes"};
+  for (const Column& column : table_kind(primary).columns) {
+    row.emplace_back(column.title);
+  }
+  row.push_back(std::string(primary) + " - full's");
   return row;
 }
 
-Row row_of(const Group& group, bool is_likelihood) {
+Row row_of(const Group& group, std::string_view primary) {
   Row row{group.policy, group.question == "none" ? "" : group.question, std::to_string(group.n),
           rounded_text(100 * group.kept_fraction, 1) + " %",
           format_bytes(static_cast<size_t>(group.kv_bytes))};
-  if (is_likelihood) {
-    row.insert(row.end(), {mean_text(group, "ppl", 3), mean_text(group, "kl", 4),
-                           value_text(group, "top1"), value_text(group, "top5")});
-  } else {
-    row.insert(row.end(), {mean_text(group, "score", 3), mean_text(group, "gold_nll", 3)});
+  for (const Column& column : table_kind(primary).columns) {
+    row.push_back(column.has_interval ? mean_text(group, column.metric, column.n_decimals)
+                                      : value_text(group, column.metric));
   }
   row.push_back(difference_text(group));
   return row;
@@ -125,21 +161,20 @@ std::string summary_text(const eval::Summary& summary) {
   for (size_t begin = 0; begin < summary.groups.size();) {
     const Group& first = summary.groups[begin];
     size_t end = begin;
-    bool is_likelihood = false;
     while (end < summary.groups.size() && summary.groups[end].task == first.task &&
            summary.groups[end].n_tokens == first.n_tokens) {
-      is_likelihood |= summary.groups[end].metrics.contains("nll");
       ++end;
     }
-    std::vector<Row> rows{header(is_likelihood)};
-    for (size_t i = begin; i < end; ++i) {
-      if (summary.groups[i].n > 0) {
-        rows.push_back(row_of(summary.groups[i], is_likelihood));
+    const auto panel = std::span(summary.groups).subspan(begin, end - begin);
+    const std::string_view primary = primary_of(panel);
+    std::vector<Row> rows{header(primary)};
+    for (const Group& group : panel) {
+      if (group.n > 0) {
+        rows.push_back(row_of(group, primary));
       }
     }
     text += (begin == 0 ? "" : "\n") + first.task + ", " + std::to_string(first.n_tokens) +
-            " tokens\n" + table_text(rows) +
-            remarks_text(std::span(summary.groups).subspan(begin, end - begin));
+            " tokens\n" + table_text(rows) + remarks_text(panel);
     begin = end;
   }
   for (const std::string& problem : summary.problems) {

@@ -6,8 +6,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "eval/answers.h"
-#include "eval/drift.h"
-#include "eval/ppl.h"
+#include "eval/experiments.h"
 #include "eval/tasks.h"
 
 namespace winnow::eval {
@@ -58,28 +57,17 @@ Shard parse_shard(std::string_view text) {
               "shard '" + std::string(text) + "' is not i/k with 1 <= i <= k, as in 2/4");
 }
 
-Evaluation::Evaluation(const model::Model& model, EvaluationOptions options)
+Evaluation::Evaluation(const model::Model* model, EvaluationOptions options)
     : model_(model), options_(std::move(options)) {
   check_options(options_);
-  texts_ = read_texts(options_.texts, model_);
+  if (model_ != nullptr) {
+    texts_ = read_texts(options_.texts, *model_);
+  }
   for (const TokenText& text : texts_) {
     text_hashes_.push_back(hash_of(text));
   }
   for (const std::string& text : options_.tasks) {
-    Entry& entry = entries_.emplace_back();
-    if (std::ranges::count(kTextExperiments, text, &TextExperiment::name) > 0) {
-      if (texts_.empty()) {
-        throw Error(ErrorCode::kInvalidArgument, text + " needs a text to measure on (-f FILE)");
-      }
-      entry.spec = text;
-      entry.experiment = make_on_text(text);
-    } else {
-      ParsedTask parsed = parse_task(text);
-      entry.spec = std::move(parsed.spec);
-      entry.task = std::move(parsed.task);
-      entry.experiment = std::make_unique<Answers>(model_, options_.model, *entry.task);
-    }
-    entry.arms = make_arms(options_.policies, entry.experiment->modes(options_.questions));
+    const Entry& entry = entries_.emplace_back(make_entry(text));
     for (const Entry& other : entries_) {
       if (&other != &entry && other.spec == entry.spec) {
         throw Error(ErrorCode::kInvalidArgument, "task '" + entry.spec + "' is given twice");
@@ -90,16 +78,27 @@ Evaluation::Evaluation(const model::Model& model, EvaluationOptions options)
 
 Evaluation::~Evaluation() = default;
 
-std::unique_ptr<Experiment> Evaluation::make_on_text(std::string_view name) const {
-  if (name == "drift") {
-    return std::make_unique<Drift>(
-        model_, options_.model, texts_,
-        DriftOptions{.n_windows = options_.n, .n_generated = options_.n_generated});
+Evaluation::Entry Evaluation::make_entry(const std::string& task) const {
+  const auto need = [&task](bool is_given, const char* what) {
+    if (!is_given) {
+      throw Error(ErrorCode::kInvalidArgument, task + " needs " + what);
+    }
+  };
+  Entry entry;
+  entry.spec = task;
+  if (const ExperimentEntry* const experiment = find_experiment(task)) {
+    need(model_ != nullptr || !experiment->needs_model, "a model (--model FILE)");
+    need(!texts_.empty() || !experiment->needs_model, "a text to measure on (-f FILE)");
+    entry.experiment = experiment->make({.model = model_, .texts = texts_, .options = options_});
+  } else {
+    ParsedTask parsed = parse_task(task);
+    need(model_ != nullptr, "a model (--model FILE)");
+    entry.spec = std::move(parsed.spec);
+    entry.task = std::move(parsed.task);
+    entry.experiment = std::make_unique<Answers>(*model_, options_.model, *entry.task);
   }
-  return std::make_unique<Ppl>(model_, options_.model, texts_,
-                               PplOptions{.n_windows = options_.n,
-                                          .n_targets = options_.n_targets,
-                                          .allow_looped = options_.allow_looped});
+  entry.arms = make_arms(options_.policies, entry.experiment->modes(options_.questions));
+  return entry;
 }
 
 ordered_json Evaluation::config() const {
@@ -190,7 +189,7 @@ void Evaluation::dump_prompts(const std::function<void(const std::string&)>& lin
     if (entry.task == nullptr) {
       return;
     }
-    const Prompt prompt = make_prompt(*entry.task, sample, model_, options_.model.chat);
+    const Prompt prompt = make_prompt(*entry.task, sample, *model_, options_.model.chat);
     line(ordered_json{{"task", entry.spec},
                       {"n_tokens", sample.n_tokens},
                       {"index", sample.index},

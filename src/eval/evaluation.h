@@ -35,16 +35,6 @@ struct EvaluationOptions {
   ModelSettings model;
 };
 
-// What is measured on texts of the user's, beside the tasks.
-struct TextExperiment {
-  std::string_view name;
-  std::string_view help;
-};
-inline constexpr TextExperiment kTextExperiments[] = {
-    {"drift", "long answers on your own text (-f), see --generate"},
-    {"ppl", "likelihoods on your own text (-f), see --target"},
-};
-
 struct EvaluationProgress {
   int n_done = 0;  // samples, those that were there included
   int n_all = 0;
@@ -53,9 +43,9 @@ struct EvaluationProgress {
 
 class Evaluation {
  public:
-  // The model outlives it. Throws invalid_argument: unknown tasks or options, lengths below 1, no samples; what read_texts
-  // throws.
-  Evaluation(const model::Model& model, EvaluationOptions options);
+  // The model outlives it, and may be null where no task needs one. Throws invalid_argument: unknown tasks or options, a task
+  // that needs a model or a text, lengths below 1, no samples; what read_texts throws.
+  Evaluation(const model::Model* model, EvaluationOptions options);
   ~Evaluation();
 
   // What results depend on, but for model and weights: the options, as config.json has them.
@@ -75,16 +65,16 @@ class Evaluation {
  private:
   struct Entry {
     std::string spec;
-    std::unique_ptr<Task> task;  // null: ppl, drift
+    std::unique_ptr<Task> task;  // null: an experiment without prompts
     std::unique_ptr<Experiment> experiment;
     std::vector<Arm> arms;
   };
-  std::unique_ptr<Experiment> make_on_text(std::string_view name) const;
+  Entry make_entry(const std::string& task) const;
   // Calls body(entry, sample) for the samples of the shard.
   template <typename Body>
   void for_each_sample(const Body& body);
 
-  const model::Model& model_;
+  const model::Model* model_;
   EvaluationOptions options_;
   std::vector<TokenText> texts_;
   std::vector<std::string> text_hashes_;

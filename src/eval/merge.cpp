@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "eval/evaluation.h"
+#include "eval/experiments.h"
 #include "eval/results.h"
 
 namespace winnow::eval {
@@ -37,7 +38,7 @@ int expected_records(const json& config, const Shard& shard, const std::string& 
   const auto n_policies = static_cast<int>(config.at("policies").size());
   const auto n_modes = static_cast<int>(config.at("question").size());
   for (const std::string task : config.at("tasks")) {
-    const bool has_modes = std::ranges::count(kTextExperiments, task, &TextExperiment::name) == 0;
+    const bool has_modes = find_experiment(task) == nullptr;
     const int n_arms = 1 + (n_policies - 1) * (has_modes ? n_modes : 1);
     const int n_samples = static_cast<int>(config.at("lengths").size()) * config.at("n").get<int>();
     for (int i = 0; i < n_samples; ++i) {

@@ -57,6 +57,15 @@ void visit(RecordType& r, Visitor&& field) {
 
 }  // namespace
 
+const char* primary_metric(const std::map<std::string, double>& metrics) {
+  for (const char* const name : kPrimaryMetrics) {
+    if (metrics.contains(name)) {
+      return name;
+    }
+  }
+  return nullptr;
+}
+
 ordered_json to_json(const Record& record) {
   ordered_json object;
   visit(record, [&](const char* key, const auto& value) { object[key] = value; });
@@ -69,8 +78,7 @@ Record record_of(const json& object) {
   }
   Record record;
   visit(record, [&](const char* key, auto& value) { read(object, key, value); });
-  const bool has_metric = record.metrics.contains("nll") || record.metrics.contains("score");
-  if (record.refused.empty() && !has_metric) {
+  if (record.refused.empty() && primary_metric(record.metrics) == nullptr) {
     throw Error(ErrorCode::kBadData, "'metrics' has neither a score nor a likelihood");
   }
   return record;

@@ -61,6 +61,11 @@ struct Record {
   RecordKey key() const { return {task, n_tokens, index, question, policy}; }
 };
 
+// What arms are compared by: the first of these that was measured.
+inline constexpr const char* kPrimaryMetrics[] = {"nll", "score", "perturbation"};
+// Null where none was.
+const char* primary_metric(const std::map<std::string, double>& metrics);
+
 nlohmann::ordered_json to_json(const Record& record);
 // Throws bad_data, naming the key that is missing or of another type.
 Record record_of(const nlohmann::json& json);

@@ -43,6 +43,7 @@ constexpr PlottedMetric kPlottedMetrics[] = {
     {"kl_end", "KL(full ‖ arm) in the last quarter, nats a token", false},
     {"looped", "share of the text that loops", false},
     {"distinct_2", "different pairs of words over all", true},
+    {"perturbation", "1 - cosine of attention's output and the full cache's", false},
     {"unseen", "share of the answer's words that the prompt does not contain", false},
 };
 

@@ -71,6 +71,9 @@ std::vector<ReportFolder> without_repeats(std::vector<ReportFolder> folders,
 
 std::string model_name(const json& config) {
   const auto model = config.find("model");
+  if (model != config.end() && model->is_null()) {
+    return "no model";
+  }
   if (model == config.end() || !model->is_object()) {
     return "a model that config.json does not name";
   }

@@ -78,7 +78,8 @@ std::optional<Difference> difference(std::span<const Record* const> records,
       continue;
     }
     const char* const metric = primary_metric(record->metrics);
-    if ((*other)->prompt_hash != record->prompt_hash || !(*other)->metrics.contains(metric)) {
+    if (metric == nullptr || (*other)->prompt_hash != record->prompt_hash ||
+        !(*other)->metrics.contains(metric)) {
       ++n_unlike;
       continue;
     }
@@ -257,10 +258,6 @@ ordered_json to_json(const Group& group) {
 }
 
 }  // namespace
-
-const char* primary_metric(const std::map<std::string, double>& metrics) {
-  return metrics.contains("nll") ? "nll" : "score";
-}
 
 Summary summarize(std::span<const Record> records, std::string_view baseline) {
   const std::vector<Members> all = members_of(records);

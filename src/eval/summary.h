@@ -53,9 +53,6 @@ struct Summary {
   std::vector<std::string> problems;  // lines of samples.jsonl that could not be read
 };
 
-// The metric that arms are compared by: "nll" of likelihoods, else "score".
-const char* primary_metric(const std::map<std::string, double>& metrics);
-
 // `baseline`: a policy's canonical spec that the others are compared with too; may be empty. Throws invalid_argument, with the
 // policies there are, where it is none of them.
 Summary summarize(std::span<const Record> records, std::string_view baseline = {});

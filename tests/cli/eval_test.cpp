@@ -60,6 +60,35 @@ TEST(Eval, DumpsPromptsWithoutRunningThem) {
             std::string::npos);
 }
 
+TEST(Eval, PlantedRowsNeedNoModel) {
+  const std::string folder = temporary_path("eval_planted");
+  const Args args{"eval",
+                  "perturbation",
+                  "perturbation-isotropic",
+                  "--policy",
+                  "knorm:keep=high,n_recent=0;expected-attention",
+                  "--budgets",
+                  "64",
+                  "--lengths",
+                  "256",
+                  "-n",
+                  "3",
+                  "-o",
+                  folder,
+                  "--json"};
+  const nlohmann::json groups = json_of(args)["groups"];
+  ASSERT_EQ(groups.size(), 6);
+  EXPECT_NEAR(groups[0]["metrics"]["perturbation"]["mean"].get<double>(), 0, 1e-12);
+  EXPECT_EQ(groups[1]["kept_fraction"], 0.25);
+  const double planted = groups[1]["metrics"]["perturbation"]["mean"];
+  const double noise = groups[4]["metrics"]["perturbation"]["mean"];
+  EXPECT_GT(planted, 0.1);
+  EXPECT_LT(planted, noise);
+  EXPECT_NE(groups[2]["refused"].dump().find("there are no frequencies"), std::string::npos);
+  EXPECT_EQ(nlohmann::json::parse(read_text_file(folder + "/config.json"))["model"], nullptr);
+  EXPECT_EQ(run_winnow({"report", folder, "-o", temporary_path("planted.html")}).status, 0);
+}
+
 TEST(EvalRefuses, WhatIsMissingOrWrong) {
   const std::string folder = temporary_path("eval_refused");
   const auto refused = [&](const Args& args, const std::vector<std::string>& parts) {
@@ -67,7 +96,8 @@ TEST(EvalRefuses, WhatIsMissingOrWrong) {
   };
   const Args on_tiny{"-m", tiny_model(), "-o", folder};
   refused({}, {"a task is needed"});
-  refused({"niah"}, {"--model is needed"});
+  refused({"niah", "-o", folder}, {"niah needs a model"});
+  refused({"ppl", "perturbation", "-o", folder}, {"ppl needs a model"});
   refused({"niah", "-m", tiny_model()}, {"--output is needed"});
   refused(joined({"nia"}, on_tiny), {"'nia'", "niah"});
   refused(joined({"ppl"}, on_tiny), {"-f"});

@@ -49,7 +49,7 @@ std::string folder(const std::string& name) {
 // The results without what differs from run to run.
 std::multiset<std::string> run(const EvaluationOptions& options, const std::string& name,
                                const std::atomic<bool>* cancel = nullptr) {
-  Evaluation evaluation(tiny(), options);
+  Evaluation evaluation(&tiny(), options);
   Results results(folder(name), evaluation.config());
   evaluation.run(
       results, [](const EvaluationProgress&) {}, cancel);
@@ -76,7 +76,7 @@ std::string prose(const std::string& name, int n_words) {
 
 TEST(Evaluation, ArmsAnswerAsASessionOfTheirPolicyDoes) {
   const EvaluationOptions made = options({"niah"});
-  Evaluation evaluation(tiny(), made);
+  Evaluation evaluation(&tiny(), made);
   Results results(folder("session"), evaluation.config());
   evaluation.run(
       results, [](const EvaluationProgress&) {}, nullptr);
@@ -124,7 +124,7 @@ TEST(Evaluation, GoesOnWhereItStopped) {
   EXPECT_EQ(unbroken.size(), 3 * kArms);
   // Stopped after every fifth record, again and again; each time a line is left half written.
   for (int n_runs = 0;; ++n_runs) {
-    Evaluation evaluation(tiny(), made);
+    Evaluation evaluation(&tiny(), made);
     std::atomic<bool> cancel{false};
     bool is_done = true;
     try {
@@ -164,7 +164,7 @@ TEST(Evaluation, WhatThePromptRefusesIsARecord) {
   made.policies =
       make_policies(std::vector<std::string>{"knorm:budget=600,n_sink=4,protect=both"}, {});
   made.n = 1;
-  Evaluation evaluation(tiny(), made);
+  Evaluation evaluation(&tiny(), made);
   Results results(folder("refused"), evaluation.config());
   evaluation.run(
       results, [](const EvaluationProgress&) {}, nullptr);
@@ -179,7 +179,7 @@ TEST(Evaluation, WhatThePromptRefusesIsARecord) {
 
 TEST(Evaluation, RefusesWhatItCannotDo) {
   const auto error_with = [](const EvaluationOptions& made) {
-    return error_of(ErrorCode::kInvalidArgument, [&] { const Evaluation refused(tiny(), made); });
+    return error_of(ErrorCode::kInvalidArgument, [&] { const Evaluation refused(&tiny(), made); });
   };
   EvaluationOptions made = options({"nih"});
   EXPECT_NE(error_with(made).find("niah"), std::string::npos);
@@ -204,7 +204,7 @@ TEST(Ppl, TheFullCacheAgreesWithItselfAndOthersNearlyDo) {
   made.n = 2;
   for (const int n_targets : {0, 70}) {
     made.n_targets = n_targets;
-    Evaluation evaluation(tiny(), made);
+    Evaluation evaluation(&tiny(), made);
     Results results(folder("ppl" + std::to_string(n_targets)), evaluation.config());
     evaluation.run(
         results, [](const EvaluationProgress&) {}, nullptr);
@@ -234,7 +234,7 @@ TEST(Ppl, IsTheLikelihoodOfTheText) {
   made.lengths = {200};
   made.n = 1;
   made.n_targets = 100;
-  Evaluation evaluation(tiny(), made);
+  Evaluation evaluation(&tiny(), made);
   Results results(folder("likelihood"), evaluation.config());
   evaluation.run(
       results, [](const EvaluationProgress&) {}, nullptr);
@@ -262,7 +262,7 @@ TEST(Drift, TheFullCacheWritesWhatASessionWrites) {
   made.lengths = {200};
   made.n = 1;
   made.n_generated = 60;
-  Evaluation evaluation(tiny(), made);
+  Evaluation evaluation(&tiny(), made);
   Results results(folder("drift"), evaluation.config());
   evaluation.run(
       results, [](const EvaluationProgress&) {}, nullptr);
@@ -309,7 +309,7 @@ TEST(Ppl, ARepeatedTextIsRefusedOrLabelled) {
   made.n = 1;
   for (const bool is_allowed : {false, true}) {
     made.allow_looped = is_allowed;
-    Evaluation evaluation(tiny(), made);
+    Evaluation evaluation(&tiny(), made);
     Results results(folder(is_allowed ? "looped" : "unlooped"), evaluation.config());
     evaluation.run(
         results, [](const EvaluationProgress&) {}, nullptr);

@@ -60,7 +60,7 @@ TEST(Quality, KlToTheFullCacheStaysWhereItWas) {
   options.n = 1;
   options.n_targets = 256;
   options.texts = {write_prose()};
-  Evaluation evaluation(model, options);
+  Evaluation evaluation(&model, options);
   Results results(test::temporary_path("quality"), evaluation.config());
   evaluation.run(
       results, [](const EvaluationProgress&) {}, nullptr);
