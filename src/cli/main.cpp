@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -144,6 +145,8 @@ int main(int argc, char** argv) {
   // By default every thread may reserve a heap of 64 MiB, at any time: under a limit of address space that takes what was
   // left for threads to start.
   mallopt(M_ARENA_MAX, 1);
+  // A file that grows beyond the limit of sizes is an error of writing.
+  std::signal(SIGXFSZ, SIG_IGN);
   using winnow::ErrorCode;
   try {
     return winnow::cli::run_main(argc, argv);

@@ -132,6 +132,7 @@ int run_tune(const CLI::App& app, const TuneFlags& flags) {
   options.n_held_out = flags.n_held_out;
   options.seed = flags.seed;
   options.model = model_settings(flags.model);
+  eval::check_tune_options(options);  // before a model is loaded
   const std::string document = read_text_file(flags.file);
   const model::Model model = load_model(flags.model);
   const eval::TuneResult result = eval::tune(

@@ -95,7 +95,7 @@ Summary merge(std::span<const std::string> folders, const std::string& output,
   std::set<RecordKey> keys;
   std::vector<std::string> problems;
   for (const auto& [i, folder] : by_shard) {
-    Samples samples = read_samples(folder);
+    Samples samples = read_samples(folder, *common);
     const int n_all = expected_records(*common, {i, k}, folder);
     const auto n_there = static_cast<int>(samples.records.size() + samples.problems.size());
     if (n_there < n_all) {

@@ -39,7 +39,7 @@ ReportFolder read_report_folder(const std::string& path) {
   if (!folder.config.is_object()) {
     throw Error(ErrorCode::kBadData, "the config.json of '" + path + "' is no JSON object");
   }
-  folder.samples = read_samples(path);
+  folder.samples = read_samples(path, folder.config);
   if (folder.samples.records.empty()) {
     const size_t n_problems = folder.samples.problems.size();
     throw Error(ErrorCode::kInvalidArgument,

@@ -23,6 +23,45 @@ std::string text_of(const std::string& path) {
   return std::filesystem::exists(path, ignored) ? read_text_file(path) : "";
 }
 
+// What the records of an evaluation may be of.
+class Planned {
+ public:
+  Planned(const json& config, const std::string& folder) try
+      : tasks_(config.at("tasks").get<std::set<std::string>>()),
+        policies_(config.at("policies").get<std::set<std::string>>()),
+        lengths_(config.at("lengths").get<std::set<int>>()),
+        n_(config.at("n").get<int>()) {
+  } catch (const json::exception& error) {
+    throw Error(ErrorCode::kBadData,
+                "the config.json of '" + folder + "' is none: " + error.what());
+  }
+
+  // Throws bad_data.
+  void check(const Record& record) const {
+    const auto refuse = [](const std::string& what) {
+      throw Error(ErrorCode::kBadData, what + ", which config.json does not have");
+    };
+    if (!tasks_.contains(record.task)) {
+      refuse("task '" + record.task + "'");
+    }
+    if (!policies_.contains(record.policy)) {
+      refuse("policy '" + record.policy + "'");
+    }
+    if (!lengths_.contains(record.n_tokens)) {
+      refuse("a length of " + std::to_string(record.n_tokens) + " tokens");
+    }
+    if (record.index < 0 || record.index >= n_) {
+      refuse("sample " + std::to_string(record.index));
+    }
+  }
+
+ private:
+  std::set<std::string> tasks_;
+  std::set<std::string> policies_;
+  std::set<int> lengths_;
+  int n_;
+};
+
 }  // namespace
 
 std::string config_differences(const json& there, const json& here) {
@@ -47,7 +86,8 @@ std::string config_differences(const json& there, const json& here) {
   return list;
 }
 
-Samples read_samples(const std::string& folder) {
+Samples read_samples(const std::string& folder, const json& config) {
+  const Planned planned(config, folder);
   const std::string text = read_text_file(path_in(folder, kSamplesName));
   Samples samples;
   std::set<RecordKey> keys;
@@ -65,6 +105,7 @@ Samples read_samples(const std::string& folder) {
       if (!keys.insert(record.key()).second) {
         throw Error(ErrorCode::kBadData, "the sample and arm of an earlier line");
       }
+      planned.check(record);
       samples.records.push_back(std::move(record));
     } catch (const json::exception&) {
       samples.problems.push_back("line " + std::to_string(line_number) + ": not JSON");
@@ -111,7 +152,7 @@ Results::Results(std::string folder, const ordered_json& config) : folder_(std::
     throw Error(ErrorCode::kInvalidArgument,
                 "another process is writing to '" + folder_ + "'; give another folder, or wait");
   }
-  samples_ = read_samples(folder_);
+  samples_ = read_samples(folder_, json::parse(config.dump()));
   // A line that a killed run left unfinished would spoil the next one.
   file_->truncate(samples_.n_bytes);
   for (const Record& record : samples_.records) {

@@ -20,8 +20,9 @@ struct Samples {
 };
 
 // Reads samples.jsonl of a folder, whole lines only: what a killed run left of its last one does not count. Where records have the same key the
-// first counts, and the others are problems. Throws not_found, io.
-Samples read_samples(const std::string& folder);
+// first counts, and the others are problems, as are records of other tasks, policies, lengths or samples than config.json has. Throws
+// not_found, io, bad_data: a config without these.
+Samples read_samples(const std::string& folder, const nlohmann::json& config);
 
 // config.json of a folder. Throws not_found, io, bad_data.
 nlohmann::json read_config(const std::string& folder);

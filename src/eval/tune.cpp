@@ -22,23 +22,6 @@ constexpr int kMostHeldOut = 300;
 constexpr int kStepsAbove = 2;
 constexpr double kConfidence = 0.95;
 
-void check_options(const TuneOptions& options) {
-  if (!(options.max_loss > 0 && options.max_loss < 1)) {
-    throw Error(ErrorCode::kInvalidArgument, "a loss of " + number_text(100 * options.max_loss) +
-                                                 " %; it lies between 0 and 100 %");
-  }
-  if (options.policies.empty() || options.n_tuning < 1 || options.n_held_out < 0) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "tuning needs a policy and at least one question to choose by");
-  }
-  for (const std::string& spec : options.policies) {
-    if (policy::has_option(spec, "budget")) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  "policy '" + spec + "' has a budget, which tuning is to find");
-    }
-  }
-}
-
 // What the document can be asked, in an order drawn from the seed.
 std::vector<std::string> questions_about(const std::string& document, uint64_t seed) {
   std::vector<std::string> questions;
@@ -216,10 +199,28 @@ TuneResult Tuner::run(const std::function<void(const TuneStep&)>& on_step) {
 
 }  // namespace
 
+void check_tune_options(const TuneOptions& options) {
+  if (!(options.max_loss > 0 && options.max_loss < 1)) {
+    throw Error(ErrorCode::kInvalidArgument, "a loss of " + number_text(100 * options.max_loss) +
+                                                 " %; it lies between 0 and 100 %");
+  }
+  if (options.policies.empty() || options.n_tuning < 1 || options.n_held_out < 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "tuning needs a policy and at least one question to choose by");
+  }
+  for (const std::string& spec : options.policies) {
+    if (policy::has_option(spec, "budget")) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "policy '" + spec + "' has a budget, which tuning is to find");
+    }
+    policy::Policy::parse(spec, "50%");  // throws
+  }
+}
+
 TuneResult tune(const model::Model& model, const std::string& document, const TuneOptions& options,
                 const std::function<void(const TuneStep&)>& on_step,
                 const std::atomic<bool>* cancel) {
-  check_options(options);
+  check_tune_options(options);
   return Tuner(model, document, options, cancel).run(on_step);
 }
 

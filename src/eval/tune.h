@@ -43,6 +43,9 @@ struct TuneResult {
   std::vector<TuneStep> steps;
 };
 
+// Throws invalid_argument: options out of range, a policy that is none or has a budget. tune() checks the same.
+void check_tune_options(const TuneOptions& options);
+
 // The document is read once and cut before questions are seen; each answer is compared with the full cache's (normalised,
 // the first paragraph). For each policy, bisection over budgets finds the smallest that loses at most max_loss of the tuning
 // questions, if it is smaller than the policies' before it. The winner is then held to the questions it was not chosen by,

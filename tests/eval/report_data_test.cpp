@@ -19,8 +19,14 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 using test::error_of;
 
-const json kConfig = {{"model", {{"architecture", "qwen2"}, {"fingerprint", "0f"}}},
-                      {"shard", {1, 1}}};
+const json kConfig = {
+    {"model", {{"architecture", "qwen2"}, {"fingerprint", "0f"}}},
+    {"shard", {1, 1}},
+    {"tasks", {"niah"}},
+    {"policies",
+     {"full", "snapkv+adakv:budget=10%,n_recent=0", "knorm:budget=50%", "random:budget=50%"}},
+    {"lengths", {512, 1024}},
+    {"n", 6}};
 
 Record record(int index, int n_tokens, const std::string& policy, double score, int64_t bytes) {
   Record made;

@@ -32,6 +32,11 @@ Record record(int index, const std::string& policy = "full") {
   return made;
 }
 
+ordered_json config(int seed = 1) {
+  return {
+      {"seed", seed}, {"tasks", {"niah"}}, {"policies", {"full"}}, {"lengths", {100}}, {"n", 4}};
+}
+
 std::string folder(const std::string& name) {
   return test::temporary_path("results_" + name);
 }
@@ -55,9 +60,8 @@ TEST(Records, ComeBackAsTheyWere) {
 
 TEST(Results, GoOnAfterALineThatWasCutOff) {
   const std::string path = folder("cut");
-  const ordered_json config = {{"seed", 1}};
   {
-    Results results(path, config);
+    Results results(path, config());
     results.add(record(0));
     results.add(record(1));
   }
@@ -67,7 +71,7 @@ TEST(Results, GoOnAfterALineThatWasCutOff) {
   for (size_t n = 0; n <= whole.size(); n += n < n_first ? 37 : 41) {
     std::filesystem::resize_file(samples, n);
     {
-      Results results(path, config);
+      Results results(path, config());
       EXPECT_TRUE(results.problems().empty());
       for (int index = 0; index < 2; ++index) {
         if (!results.contains(record(index))) {
@@ -81,26 +85,50 @@ TEST(Results, GoOnAfterALineThatWasCutOff) {
 
 TEST(Results, ReportLinesThatAreNoRecordsAndUseTheRest) {
   const std::string path = folder("corrupt");
-  const ordered_json config = {{"seed", 1}};
   {
-    Results results(path, config);
+    Results results(path, config());
     results.add(record(0));
   }
   append(path + "/samples.jsonl",
          "{broken\n[1]\n" + to_json(record(0)).dump() + "\n" + to_json(record(1)).dump() + "\n");
-  const Results results(path, config);
+  const Results results(path, config());
   EXPECT_EQ(results.records().size(), 2);
   EXPECT_EQ(results.problems(),
             (std::vector<std::string>{"line 2: not JSON", "line 3: a record is a JSON object",
                                       "line 4: the sample and arm of an earlier line"}));
 }
 
+TEST(Results, RecordsThatTheEvaluationDoesNotHaveAreReported) {
+  const std::string path = folder("foreign");
+  { Results(path, config()).add(record(0)); }
+  std::string lines;
+  const auto add = [&](const auto& change) {
+    Record foreign = record(1);
+    change(foreign);
+    lines += to_json(foreign).dump() + "\n";
+  };
+  add([](Record& r) { r.task = "qa"; });
+  add([](Record& r) { r.policy = "knorm:budget=9"; });
+  add([](Record& r) { r.n_tokens = 99; });
+  add([](Record& r) { r.index = 4; });
+  add([](Record& r) { r.index = -1; });
+  append(path + "/samples.jsonl", lines);
+  const Results results(path, config());
+  EXPECT_EQ(results.records().size(), 1);
+  const std::string end = ", which config.json does not have";
+  EXPECT_EQ(
+      results.problems(),
+      (std::vector<std::string>{"line 2: task 'qa'" + end, "line 3: policy 'knorm:budget=9'" + end,
+                                "line 4: a length of 99 tokens" + end, "line 5: sample 4" + end,
+                                "line 6: sample -1" + end}));
+  error_of(ErrorCode::kBadData, [&] { read_samples(path, {{"seed", 1}}); });
+}
+
 TEST(Results, OfAnotherEvaluationAreNotMixedIn) {
   const std::string path = folder("other");
-  { const Results results(path, {{"seed", 1}, {"n", 2}}); }
-  const std::string error = error_of(ErrorCode::kInvalidArgument, [&] {
-    const Results results(path, {{"seed", 2}, {"n", 2}});
-  });
+  { const Results results(path, config(1)); }
+  const std::string error =
+      error_of(ErrorCode::kInvalidArgument, [&] { const Results results(path, config(2)); });
   EXPECT_NE(error.find("seed (1 there, 2 here)"), std::string::npos) << error;
   append(folder("no_config"), "");
   error_of(ErrorCode::kIo, [] { const Results results(folder("no_config"), {}); });
