@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "base/files.h"
+#include "cli/program_in_path.h"
 #include "cli/winnow_program.h"
 #include "eval/report_page.h"
 
@@ -29,20 +30,6 @@ std::string results_folder() {
     return path;
   }();
   return folder;
-}
-
-std::string browser() {
-  const char* const path = std::getenv("PATH");
-  std::istringstream folders(path == nullptr ? "" : path);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    for (const char* const name : {"chromium", "chromium-browser", "google-chrome"}) {
-      std::error_code ignored;
-      if (fs::exists(fs::path(folder) / name, ignored)) {
-        return (fs::path(folder) / name).string();
-      }
-    }
-  }
-  return "";
 }
 
 // Draws everything, and writes what there is to see into the page. The console gets a line, so that its silence about
@@ -101,7 +88,7 @@ json seen_in_browser(std::string page, std::vector<std::string>& console) {
   page.insert(page.rfind("</body>"), kProbe);
   const std::string path = write_text("probed.html", page);
   const Outcome outcome =
-      Program(browser(),
+      Program(program_in_path({"chromium", "chromium-browser", "google-chrome"}),
               {"--headless", "--no-sandbox", "--disable-gpu",
                "--user-data-dir=" + temporary_path("browser"), "--enable-logging=stderr",
                "--window-size=1280,900", "--dump-dom", "file://" + path},
@@ -211,7 +198,7 @@ TEST(ReportPage, DrawsEveryFigureInABrowserWithTheNumbersOfSummaryJson) {
                    kUnsupported, {"plotly.min.js", "scripts/setup"});
     GTEST_SKIP() << "built without plotly.min.js; scripts/setup gets it";
   }
-  if (browser().empty()) {
+  if (program_in_path({"chromium", "chromium-browser", "google-chrome"}).empty()) {
     GTEST_SKIP() << "no chromium in PATH (Debian: chromium)";
   }
   const std::string page_path = temporary_path("report.html");
@@ -279,7 +266,8 @@ TEST(ReportPageRefuses, WhatCannotBeRead) {
   const std::string empty = temporary_path("report_empty");
   fs::create_directories(empty);
   expect_refused(run_winnow({"report", "--data", empty, "-o", page}), kNotFound, {"config.json"});
-  write_file_atomically(empty + "/config.json", "{}");
+  write_file_atomically(empty + "/config.json",
+                        R"({"tasks": [], "policies": [], "lengths": [], "n": 1})");
   write_file_atomically(empty + "/samples.jsonl", "");
   expect_refused(run_winnow({"report", "--data", empty, "-o", page}), kInvalidArgument,
                  {"has no samples"});
