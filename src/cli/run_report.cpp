@@ -82,14 +82,11 @@ int n_in_spans(const std::vector<int>& positions, std::span<const policy::Positi
       positions, [&](int pos) { return policy::span_at(spans, pos) != nullptr; }));
 }
 
-// What protection holds, beside sinks and recent rows.
-ordered_json protected_json(const engine::Sequence& sequence) {
+// How many rows of protected spans heads still have: fewer than policy::n_held() where some were evicted before they were
+// protected.
+RowRange kept_protected(const engine::Sequence& sequence) {
   const policy::Protection protection = sequence.policy.protection();
   const cache::Cache& cache = sequence.cache;
-  int64_t n_positions = 0;
-  for (const policy::PositionSpan& span : protection.spans) {
-    n_positions += span.end - span.begin;
-  }
   RowRange kept;
   for (int layer = 0; layer < cache.shape().n_layers; ++layer) {
     for (int kv_head = 0;
@@ -99,9 +96,21 @@ ordered_json protected_json(const engine::Sequence& sequence) {
       kept.high = std::max(kept.high, n);
     }
   }
+  kept.low = std::min(kept.low, kept.high);
+  return kept;
+}
+
+// What protection holds, beside sinks and recent rows.
+ordered_json protected_json(const engine::Sequence& sequence) {
+  const policy::Protection protection = sequence.policy.protection();
+  int64_t n_positions = 0;
+  for (const policy::PositionSpan& span : protection.spans) {
+    n_positions += span.end - span.begin;
+  }
+  const RowRange kept = kept_protected(sequence);
   return {{"positions", n_positions},
           {"least_rows", policy::n_held(protection)},
-          {"kept_rows", {{"min", std::min(kept.low, kept.high)}, {"max", kept.high}}}};
+          {"kept_rows", {{"min", kept.low}, {"max", kept.high}}}};
 }
 
 ordered_json budget_json(int budget_rows) {
@@ -297,6 +306,19 @@ std::string plan_text(const engine::Run& run) {
 
 namespace {
 
+std::string protected_text(const engine::Sequence& sequence) {
+  const int64_t n_held = policy::n_held(sequence.policy.protection());
+  if (n_held == 0) {
+    return "";
+  }
+  const int n_kept = kept_protected(sequence).low;
+  if (n_kept >= n_held) {
+    return ", " + std::to_string(n_held) + " of them protected";
+  }
+  return ", " + std::to_string(n_kept) + " of " + std::to_string(n_held) +
+         " protected rows among them (the others were evicted before they were protected)";
+}
+
 // What is kept and what that takes, in two lines.
 std::string cache_text(const engine::Sequence& sequence, engine::EvictWhen evict) {
   const cache::Cache& cache = sequence.cache;
@@ -307,10 +329,8 @@ std::string cache_text(const engine::Sequence& sequence, engine::EvictWhen evict
   const double saving = cache.now_bytes() == 0 ? 1.0
                                                : static_cast<double>(full_cache_bytes(sequence)) /
                                                      static_cast<double>(cache.now_bytes());
-  const int64_t n_held = policy::n_held(sequence.policy.protection());
   return sequence.policy.spec() + ": " + rows + " of " + std::to_string(sequence.positions_fed) +
-         " rows per KV head kept" +
-         (n_held == 0 ? "" : ", " + std::to_string(n_held) + " of them protected") + ", " +
+         " rows per KV head kept" + protected_text(sequence) + ", " +
          std::to_string(cache.rows_evicted()) + " rows evicted (" + engine::evict_when_name(evict) +
          ")\n" + "KV cache " + format_bytes(cache.now_bytes()) + " now, " +
          format_bytes(cache.peak_bytes()) + " at the peak; the full cache is " +

@@ -48,6 +48,18 @@ TEST(Protect, HoldsThroughACacheFile) {
   EXPECT_EQ(again["protected"], asked["protected"]);
 }
 
+TEST(Protect, SaysWhatWasEvictedBeforeItWasProtected) {
+  const std::string cache = temporary_path("unprotected.cache");
+  const Outcome compressed =
+      run_winnow({"compress", "-m", tiny_model(), "-t", "1", "-f", secret_document(), "--policy",
+                  "streaming:budget=40", "-o", cache});
+  ASSERT_EQ(compressed.status, 0) << compressed.err;
+  const Outcome asked = run_winnow(tiny_run({"--cache", cache, "-f", secret_document(), "-p",
+                                             "What?", "-n", "1", "--protect-tokens", "10:30"}));
+  EXPECT_EQ(asked.status, 0);
+  EXPECT_NE(asked.err.find("0 of 20 protected rows among them"), std::string::npos) << asked.err;
+}
+
 TEST(Protect, WarnsWhereNothingMatches) {
   const Outcome outcome = run_winnow(tiny_run(
       {"-f", secret_document(), "--budget", "60", "-n", "1", "--protect-text", "nowhere"}));
