@@ -101,8 +101,15 @@ function notesColumn(rows) {
 const HEADLINES = {
   nll: ["ppl", "kl", "top1", "top5"],
   score: ["score", "gold_nll"],
-  perturbation: ["perturbation"]
+  perturbation: ["perturbation"],
+  spearman: ["spearman", "mean", "positive"],
+  kappa: ["kappa", "positive", "certain", "ratio", "ratio_of_abs", "energy"]
 };
+
+// Whether caches are cut, and not heads looked at.
+function cuts(rows) {
+  return !rows.some(row => row.group.heads);
+}
 
 // All arms of a panel, with what may be said of them.
 function resultsTable(panel, rows) {
@@ -125,10 +132,14 @@ function resultsTable(panel, rows) {
     }] :
                                                           []),
     {title: "n", value: row => row.group.n},
-    {title: "kept", value: row => row.group.n ? row.group.kept_fraction : null, text: percentText},
-    {title: "cache bytes", value: row => row.group.n ? row.group.kv_bytes : null, text: bytesText},
+    ...(cuts(rows) ?
+            [
+              {title: "kept", value: row => row.group.n ? row.group.kept_fraction : null, text: percentText},
+              {title: "cache bytes", value: row => row.group.n ? row.group.kv_bytes : null, text: bytesText},
+            ] :
+            []),
     ...(headline ? [metricColumn(headline)] : []),
-    ...differenceColumns("to_full", "full’s", panel.primary),
+    ...(cuts(rows) ? differenceColumns("to_full", "full’s", panel.primary) : []),
     ...(rows.some(row => row.group.to_baseline) ?
             differenceColumns("to_baseline", "baseline’s", panel.primary) :
             []),
@@ -136,8 +147,10 @@ function resultsTable(panel, rows) {
     ...notesColumn(rows),
   ];
   return table(
-      "Means with 95 % intervals, paired differences to the full cache; “front”: on the Pareto front of " +
-          (headline || "quality") + " and bytes",
+      cuts(rows) ?
+          "Means with 95 % intervals, paired differences to the full cache; “front”: on the Pareto front of " +
+              (headline || "quality") + " and bytes" :
+          "Means with 95 % intervals over the samples",
       columns, rows, row => isDoubtful(row) ? "doubtful" : null);
 }
 

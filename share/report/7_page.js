@@ -69,9 +69,11 @@ function foldersSection() {
 
 function panelElement(panel, depth) {
   const {rows} = panel;
-  const figures = [
-    qualityFigure(panel, rows), depth, keptFigure(rows), timeFigure(rows), memoryFigure(rows)
-  ].filter(Boolean);
+  const figures =
+      (cuts(rows) ?
+           [qualityFigure(panel, rows), depth, keptFigure(rows), timeFigure(rows), memoryFigure(rows)] :
+           [layersFigure(rows), headsFigure(rows)])
+          .filter(Boolean);
   const isMeasured = rows.some(row => row.group.n > 0);
 
   return element(

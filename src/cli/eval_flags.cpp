@@ -1,10 +1,12 @@
 #include "cli/eval_flags.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 
 #include "base/error.h"
 #include "cli/flag_lists.h"
+#include "eval/experiments.h"
 
 namespace winnow::cli {
 namespace {
@@ -17,6 +19,11 @@ int length_of(const std::string& text) {
                 "--lengths '" + text + "' is not a number of tokens of at least 1");
   }
   return length;
+}
+
+bool needs_budgets(const std::string& task) {
+  const eval::ExperimentEntry* const experiment = eval::find_experiment(task);
+  return experiment == nullptr || experiment->needs_budgets;
 }
 
 }  // namespace
@@ -64,8 +71,11 @@ void add_eval_flags(CLI::App& app, EvalFlags& flags) {
 eval::EvaluationOptions evaluation_options(const EvalFlags& flags) {
   eval::EvaluationOptions options = flags.evaluation;
   options.tasks = split_lists(flags.tasks, "task", ';');
-  options.policies = eval::make_policies(split_lists(flags.policies, "--policy", ';'),
-                                         split_lists(flags.budgets, "--budgets", ';'));
+  std::vector<std::string> budgets = split_lists(flags.budgets, "--budgets", ';');
+  if (budgets.empty() && std::ranges::none_of(options.tasks, needs_budgets)) {
+    budgets.emplace_back("100%");
+  }
+  options.policies = eval::make_policies(split_lists(flags.policies, "--policy", ';'), budgets);
   if (!flags.lengths.empty()) {
     options.lengths.clear();
     for (const std::string& item : split_lists(flags.lengths, "--lengths", ';')) {

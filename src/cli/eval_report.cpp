@@ -78,6 +78,7 @@ struct Column {
 struct TableKind {
   std::string_view primary;
   std::vector<Column> columns;
+  bool has_cache = true;  // rows are kept or go
 };
 
 const TableKind& table_kind(std::string_view primary) {
@@ -86,6 +87,9 @@ const TableKind& table_kind(std::string_view primary) {
       {"nll",
        {{"ppl", "ppl"}, {"KL", "kl", 4}, {"top-1", "top1", 3, false}, {"top-5", "top5", 3, false}}},
       {"perturbation", {{"perturbation", "perturbation"}}},
+      {"spearman",
+       {{"median", "spearman"}, {"mean", "mean"}, {"positive", "positive"}},
+       /*has_cache=*/false},
   };
   const auto* const found = std::ranges::find(kinds, primary, &TableKind::primary);
   return found == std::end(kinds) ? kinds[0] : *found;
@@ -104,23 +108,31 @@ std::string_view primary_of(std::span<const Group> groups) {
 }
 
 Row header(std::string_view primary) {
-  Row row{"policy", "question", "n", "kept", "KV bytes"};
-  for (const Column& column : table_kind(primary).columns) {
+  const TableKind& kind = table_kind(primary);
+  Row row{"policy"};
+  if (kind.has_cache) {
+    row.insert(row.end(), {"question", "n", "kept", "KV bytes"});
+  }
+  for (const Column& column : kind.columns) {
     row.emplace_back(column.title);
   }
-  row.push_back(std::string(primary) + " - full's");
+  row.push_back(kind.has_cache ? std::string(primary) + " - full's" : "n");
   return row;
 }
 
 Row row_of(const Group& group, std::string_view primary) {
-  Row row{group.policy, group.question == "none" ? "" : group.question, std::to_string(group.n),
-          rounded_text(100 * group.kept_fraction, 1) + " %",
-          format_bytes(static_cast<size_t>(group.kv_bytes))};
-  for (const Column& column : table_kind(primary).columns) {
+  const TableKind& kind = table_kind(primary);
+  Row row{group.policy};
+  if (kind.has_cache) {
+    row.insert(row.end(), {group.question == "none" ? "" : group.question, std::to_string(group.n),
+                           rounded_text(100 * group.kept_fraction, 1) + " %",
+                           format_bytes(static_cast<size_t>(group.kv_bytes))});
+  }
+  for (const Column& column : kind.columns) {
     row.push_back(column.has_interval ? mean_text(group, column.metric, column.n_decimals)
                                       : value_text(group, column.metric));
   }
-  row.push_back(difference_text(group));
+  row.push_back(kind.has_cache ? difference_text(group) : std::to_string(group.n));
   return row;
 }
 

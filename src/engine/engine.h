@@ -61,6 +61,11 @@ class Engine {
   const EngineOptions& options() const { return options_; }
   const model::Model& model() const { return model_; }
 
+  // What policies see of the layers without a window; until the sequence changes, or another's rows are cut or viewed.
+  std::span<const policy::LayerView> view(const Sequence& sequence) {
+    return evictor_.view(sequence);
+  }
+
   // engine::fork on the engine's threads.
   Sequence fork(const Sequence& sequence, ForkOptions options) {
     return engine::fork(sequence, std::move(options), evictor_);

@@ -34,6 +34,12 @@ class Evictor {
   void view_layers(const Sequence& sequence, int first_layer, std::span<const cache::HeadRows> rows,
                    std::vector<policy::LayerView>& views);
 
+  // The same of all layers and rows of a sequence; until the next call of any of these.
+  std::span<const policy::LayerView> view(const Sequence& sequence) {
+    view(sequence, 0, sequence.cache.shape().n_layers);
+    return views_;
+  }
+
   // Cuts all layers back to the policy's budget; false where none was over it. Adds the time to the sequence's statistics.
   bool evict(Sequence& sequence);
 

@@ -2,12 +2,20 @@
 
 #include <iterator>
 
+#include "eval/correlation.h"
 #include "eval/drift.h"
 #include "eval/evaluation.h"
 #include "eval/perturbation.h"
 #include "eval/ppl.h"
 
 namespace winnow::eval {
+
+std::unique_ptr<Experiment> make_correlation(const ExperimentContext& context) {
+  const EvaluationOptions& options = context.options;
+  return std::make_unique<Correlation>(
+      *context.model, options.model, context.texts,
+      CorrelationOptions{.n_windows = options.n, .allow_looped = options.allow_looped});
+}
 
 std::unique_ptr<Experiment> make_drift(const ExperimentContext& context) {
   const EvaluationOptions& options = context.options;

@@ -1,14 +1,36 @@
 #include "eval/on_text.h"
 
 #include "base/hash.h"
+#include "base/text.h"
 
 namespace winnow::eval {
+namespace {
+
+// Of a text's stretches; beyond, it is repeated to fill a length.
+constexpr double kLoopedShare = 0.2;
+
+}  // namespace
 
 TextWindow OnText::window_of(const SampleId& sample, int n_tokens, int n_positions) const {
   if (!settings_.allow_beyond_context) {
     engine::check_context(model_.hyper(), n_positions);
   }
   return text_window(texts_, model_.vocabulary(), n_tokens, sample.index, n_windows_);
+}
+
+bool OnText::check_looped(const TextWindow& window, bool is_allowed) {
+  const double share = repeated_share(window.tokens);
+  if (share <= kLoopedShare) {
+    return false;
+  }
+  if (!is_allowed) {
+    throw Error(ErrorCode::kInvalidArgument,
+                rounded_text(100 * share, 0) + " % of the text ('" + window.name + "' from token " +
+                    std::to_string(window.begin) +
+                    " on) repeats what came before, so that what is measured says little "
+                    "(--allow-looped measures it, labelled)");
+  }
+  return true;
 }
 
 Record OnText::record_on(const TextWindow& window, const SampleId& sample, const Arm& arm) {

@@ -22,6 +22,9 @@ class OnText : public Experiment {
   // The sample's window of n_tokens, for sequences of n_positions. Throws invalid_argument: beyond the context, not enough
   // text.
   TextWindow window_of(const SampleId& sample, int n_tokens, int n_positions) const;
+  // Whether a text repeats itself, which says little of what goes on in a model. Throws invalid_argument where that is not
+  // allowed.
+  static bool check_looped(const TextWindow& window, bool is_allowed);
   // The record of an arm on the window, of which the first sample.n_tokens are the prompt.
   static Record record_on(const TextWindow& window, const SampleId& sample, const Arm& arm);
 

@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "base/stopwatch.h"
-#include "base/text.h"
 #include "eval/kept.h"
 #include "eval/likelihood.h"
 #include "eval/text_run.h"
@@ -16,8 +15,6 @@ using engine::Sequence;
 using model::Token;
 
 constexpr int kBlock = 64;  // targets whose logits are held at once
-// Of a text's stretches; beyond, it is repeated to fill a length.
-constexpr double kLoopedShare = 0.2;
 
 // An arm on its way through a text.
 struct ArmState {
@@ -101,15 +98,6 @@ void score_token_by_token(TextRun& run, std::span<const Token> tokens,
   }
 }
 
-// Throws invalid_argument.
-void refuse_looped(const TextWindow& window, double share) {
-  throw Error(ErrorCode::kInvalidArgument,
-              rounded_text(100 * share, 0) + " % of the text ('" + window.name + "' from token " +
-                  std::to_string(window.begin) +
-                  " on) repeats what came before: its likelihood says little "
-                  "(--allow-looped measures it, labelled)");
-}
-
 }  // namespace
 
 void Ppl::measure(const SampleId& sample, std::span<const Arm> arms,
@@ -120,16 +108,12 @@ void Ppl::measure(const SampleId& sample, std::span<const Arm> arms,
   bool is_looped = false;
   try {
     window = window_of(sample, n_tokens, n_tokens);
-    const double share = repeated_share(window.tokens);
-    is_looped = share > kLoopedShare;
-    if (is_looped && !options_.allow_looped) {
-      refuse_looped(window, share);
-    }
+    is_looped = check_looped(window, options_.allow_looped);
   } catch (const Error& error) {
     refuse(sample, arms, error, done);
     return;
   }
-  TextRun run(model_, settings_, n_tokens, arms, cancel);
+  TextRun run(model_, settings_, n_tokens, needs_of(arms), cancel);
   const Stopwatch prefill;
   if (has_context) {
     run.read(std::span(window.tokens).first(static_cast<size_t>(sample.n_tokens)));

@@ -69,6 +69,9 @@ const char* primary_metric(const std::map<std::string, double>& metrics) {
 ordered_json to_json(const Record& record) {
   ordered_json object;
   visit(record, [&](const char* key, const auto& value) { object[key] = value; });
+  if (!record.heads.empty()) {
+    object["heads"] = record.heads;
+  }
   return object;
 }
 
@@ -78,6 +81,9 @@ Record record_of(const json& object) {
   }
   Record record;
   visit(record, [&](const char* key, auto& value) { read(object, key, value); });
+  if (object.contains("heads")) {
+    read(object, "heads", record.heads);
+  }
   if (record.refused.empty() && primary_metric(record.metrics) == nullptr) {
     throw Error(ErrorCode::kBadData, "'metrics' has neither a score nor a likelihood");
   }

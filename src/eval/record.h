@@ -13,6 +13,9 @@ namespace winnow::eval {
 // What no two records of a run share: task, length, index, question, policy.
 using RecordKey = std::tuple<std::string, int, int, std::string, std::string>;
 
+// [n_layers][heads]: of every query head or KV head; a layer that was not measured has none.
+using HeadValues = std::vector<std::vector<double>>;
+
 struct Record {
   // Which sample, which arm.
   std::string task;      // as it was asked for: "niah:keys=4"
@@ -35,6 +38,9 @@ struct Record {
   int n_generated = 0;
 
   std::map<std::string, double> metrics;  // the mean over the questions, or over the positions
+
+  std::map<std::string, HeadValues> heads =
+      {};  // what was measured of each head, where that is asked
 
   // What was kept once the prompt was read and cut (of several questions: the first); of drift, and of ppl without targets, at
   // the end.
@@ -62,7 +68,8 @@ struct Record {
 };
 
 // What arms are compared by: the first of these that was measured.
-inline constexpr const char* kPrimaryMetrics[] = {"nll", "score", "perturbation"};
+inline constexpr const char* kPrimaryMetrics[] = {"nll", "score", "perturbation", "spearman",
+                                                  "kappa"};
 // Null where none was.
 const char* primary_metric(const std::map<std::string, double>& metrics);
 

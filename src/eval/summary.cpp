@@ -66,6 +66,53 @@ std::map<std::string, Mean> metrics_of(std::span<const Record* const> records) {
   return metrics;
 }
 
+HeadSummary head_summary(std::span<const Record* const> records, const std::string& name) {
+  HeadSummary summary;
+  double n = 0;
+  for (const Record* const record : records) {
+    const auto found = record->heads.find(name);
+    if (found == record->heads.end()) {
+      continue;
+    }
+    const HeadValues& values = found->second;
+    if (n == 0) {
+      summary.means = values;
+    } else if (std::ranges::equal(values, summary.means, {}, &std::vector<double>::size,
+                                  &std::vector<double>::size)) {
+      for (size_t layer = 0; layer < values.size(); ++layer) {
+        std::ranges::transform(summary.means[layer], values[layer], summary.means[layer].begin(),
+                               std::plus<>());
+      }
+    } else {
+      continue;  // of no model that has the others' heads
+    }
+    ++n;
+  }
+  for (std::vector<double>& layer : summary.means) {
+    for (double& sum : layer) {
+      sum /= n;
+    }
+    const auto n_heads = static_cast<double>(layer.size());
+    const auto n_positive =
+        static_cast<double>(std::ranges::count_if(layer, [](double mean) { return mean > 0; }));
+    summary.medians.push_back(layer.empty() ? std::nan("") : median(layer));
+    summary.positive.push_back(layer.empty() ? std::nan("") : n_positive / n_heads);
+  }
+  return summary;
+}
+
+std::map<std::string, HeadSummary> heads_of(std::span<const Record* const> records) {
+  std::map<std::string, HeadSummary> heads;
+  for (const Record* const record : records) {
+    for (const auto& [name, values] : record->heads) {
+      if (!heads.contains(name)) {
+        heads[name] = head_summary(records, name);
+      }
+    }
+  }
+  return heads;
+}
+
 // On the samples that both have; none where there is no such sample. Counts those whose prompts are not the same: a file
 // that a task reads has changed.
 std::optional<Difference> difference(std::span<const Record* const> records,
@@ -124,6 +171,7 @@ Group group_of(const Members& members, std::vector<const Record*>& measured) {
     return group;
   }
   group.metrics = metrics_of(measured);
+  group.heads = heads_of(measured);
   group.kept_fraction = full_bytes > 0 ? group.kv_bytes / full_bytes : 1;
   group.kv_bytes /= group.n;
   group.kv_peak_bytes /= group.n;
@@ -146,7 +194,7 @@ Group group_of(const Members& members, std::vector<const Record*>& measured) {
 
 void note_by_full(const Group& full, Group& group) {
   const bool is_full = &full == &group;
-  if (!is_full && group.n > 0 && group.rows_evicted == 0) {
+  if (!is_full && group.n > 0 && group.rows_evicted == 0 && group.heads.empty()) {
     group.notes.push_back("not a comparison: no row was evicted");
   }
   if (const auto score = full.metrics.find("score");
@@ -237,24 +285,29 @@ ordered_json to_json(const Group& group) {
   for (const auto& [name, value] : group.metrics) {
     metrics[name] = to_json(value);
   }
-  return {{"task", group.task},
-          {"n_tokens", group.n_tokens},
-          {"question", group.question},
-          {"policy", group.policy},
-          {"n", group.n},
-          {"metrics", std::move(metrics)},
-          {"to_full", to_json(group.to_full)},
-          {"to_baseline", to_json(group.to_baseline)},
-          {"kept_fraction", group.kept_fraction},
-          {"kv_bytes", group.kv_bytes},
-          {"kv_peak_bytes", group.kv_peak_bytes},
-          {"policy_bytes", group.policy_bytes},
-          {"rows_evicted", group.rows_evicted},
-          {"nan_scores", group.nan_scores},
-          {"compress_ms", group.compress_ms},
-          {"answer_ms", group.answer_ms},
-          {"refused", group.refused},
-          {"notes", group.notes}};
+  ordered_json object = {{"task", group.task},
+                         {"n_tokens", group.n_tokens},
+                         {"question", group.question},
+                         {"policy", group.policy},
+                         {"n", group.n},
+                         {"metrics", std::move(metrics)},
+                         {"to_full", to_json(group.to_full)},
+                         {"to_baseline", to_json(group.to_baseline)},
+                         {"kept_fraction", group.kept_fraction},
+                         {"kv_bytes", group.kv_bytes},
+                         {"kv_peak_bytes", group.kv_peak_bytes},
+                         {"policy_bytes", group.policy_bytes},
+                         {"rows_evicted", group.rows_evicted},
+                         {"nan_scores", group.nan_scores},
+                         {"compress_ms", group.compress_ms},
+                         {"answer_ms", group.answer_ms},
+                         {"refused", group.refused},
+                         {"notes", group.notes}};
+  for (const auto& [name, heads] : group.heads) {
+    object["heads"][name] = {
+        {"mean", heads.means}, {"median", heads.medians}, {"positive", heads.positive}};
+  }
+  return object;
 }
 
 }  // namespace

@@ -26,6 +26,13 @@ struct Difference {
 };
 
 // All records of an arm at one task and length.
+struct HeadSummary {
+  HeadValues means;  // over the samples
+  // [n_layers] of these; a layer without heads has NaN.
+  std::vector<double> medians;
+  std::vector<double> positive;  // shares above 0
+};
+
 struct Group {
   std::string task;
   int n_tokens = 0;
@@ -34,7 +41,8 @@ struct Group {
 
   int n = 0;                            // samples
   std::map<std::string, Mean> metrics;  // "ppl" among them where likelihoods were measured
-  std::optional<Difference> to_full;    // of the primary metric; none for the full cache itself
+  std::map<std::string, HeadSummary> heads;
+  std::optional<Difference> to_full;  // of the primary metric; none for the full cache itself
   std::optional<Difference> to_baseline;
   double kept_fraction = 0;  // of the full cache's bytes
   double kv_bytes = 0;       // means

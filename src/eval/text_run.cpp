@@ -18,14 +18,14 @@ engine::EngineOptions with_context(engine::EngineOptions options, int n_ctx) {
 }  // namespace
 
 TextRun::TextRun(const model::Model& model, const ModelSettings& settings, int n_positions,
-                 std::span<const Arm> arms, const std::atomic<bool>* cancel)
+                 const policy::Needs& needs, const std::atomic<bool>* cancel)
     : model_(model),
       settings_(settings),
       n_positions_(n_positions),
       cancel_(cancel),
       engine_(model, with_context(settings.engine, n_positions)),
       parallel_(settings.engine.n_threads),
-      base_(empty_sequence(policy::Policy::full(needs_of(arms)))) {}
+      base_(empty_sequence(policy::Policy::full(needs))) {}
 
 std::vector<float> TextRun::read(std::span<const Token> context) {
   return feed(base_, context, WantedLogits::kLast);

@@ -13,12 +13,14 @@ namespace winnow::eval {
 
 class TextRun {
  public:
-  // For sequences of up to n_positions. What all `arms` need is kept of the text. All but the arms outlive it.
+  // For sequences of up to n_positions. What `needs` names is kept of the text. All but the needs outlive it.
   TextRun(const model::Model& model, const ModelSettings& settings, int n_positions,
-          std::span<const Arm> arms, const std::atomic<bool>* cancel);
+          const policy::Needs& needs, const std::atomic<bool>* cancel);
 
   // Reads the text that all arms begin with, with the full cache; returns the last logits [n_vocab].
   std::vector<float> read(std::span<const model::Token> context);
+  // What policies see of what was read.
+  std::span<const policy::LayerView> view() { return engine_.view(base_); }
   // A copy of what was read, cut to the policy; where nothing was read, an empty sequence under it. A budget in percent
   // refers to n_document tokens. Throws invalid_argument where the budget does not work out.
   engine::Sequence arm(policy::Policy policy, int n_document);

@@ -1,0 +1,118 @@
+#include "eval/correlation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/scratch.h"
+#include "base/stopwatch.h"
+#include "eval/rank_correlation.h"
+#include "eval/statistics.h"
+#include "eval/text_run.h"
+
+namespace winnow::eval {
+namespace {
+
+// What the keys of a head received, each from the queries that could see it.
+std::vector<double> received(const policy::LayerView& layer, int kv_head) {
+  const cache::HeadRows& rows = layer.heads[static_cast<size_t>(kv_head)];
+  std::vector<double> attention(static_cast<size_t>(rows.n));
+  for (size_t slot = 0; slot < attention.size(); ++slot) {
+    const double n_queries = static_cast<double>(layer.n_positions - rows.positions[slot]) *
+                             layer.attention.gqa_group_size();
+    attention[slot] = static_cast<double>(rows.mass[slot]) / kernels::kMassScale / n_queries;
+  }
+  return attention;
+}
+
+// A head's scores; what is not a number is worth least.
+std::vector<double> scores_of(const policy::Policy& policy, const policy::LayerView& layer,
+                              int kv_head, Scratch& scratch) {
+  policy::LayerView view = layer;
+  view.n_sink = policy.options().n_sink;
+  view.next_rotation = view.n_positions;
+  const Scratch::Frame frame(scratch);
+  const std::span<float> scores =
+      scratch.take<float>(static_cast<size_t>(layer.heads[static_cast<size_t>(kv_head)].n));
+  policy.scorer()->score(view, kv_head, scratch, scores);
+  std::vector<double> list(scores.begin(), scores.end());
+  std::ranges::replace_if(
+      list, [](double score) { return std::isnan(score); }, -INFINITY);
+  return list;
+}
+
+void check_layers(const model::Hyperparameters& hyper) {
+  if (std::ranges::none_of(hyper.swa_windows, [](int window) { return window == 0; })) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "all layers of the model have a window, so that policies score none");
+  }
+}
+
+std::map<std::string, double> metrics_of(const HeadValues& correlations) {
+  std::vector<double> all;
+  for (const std::vector<double>& layer : correlations) {
+    all.insert(all.end(), layer.begin(), layer.end());
+  }
+  const auto n = static_cast<double>(all.size());
+  const auto n_positive =
+      static_cast<double>(std::ranges::count_if(all, [](double r) { return r > 0; }));
+  std::ranges::sort(all);
+  return {{"spearman", quantile(all, 0.5)}, {"mean", mean(all)}, {"positive", n_positive / n}};
+}
+
+}  // namespace
+
+void Correlation::measure(const SampleId& sample, std::span<const Arm> arms,
+                          const std::function<void(Record)>& done,
+                          const std::atomic<bool>* cancel) {
+  TextWindow window;
+  bool is_looped = false;
+  try {
+    window = window_of(sample, sample.n_tokens, sample.n_tokens);
+    is_looped = check_looped(window, options_.allow_looped);
+    check_layers(model_.hyper());
+  } catch (const Error& error) {
+    refuse(sample, arms, error, done);
+    return;
+  }
+  policy::Needs needs = needs_of(arms);
+  needs.column_mass = true;
+  TextRun run(model_, settings_, sample.n_tokens, needs, cancel);
+  const Stopwatch prefill;
+  run.read(window.tokens);
+  const double prefill_ms = prefill.ms();
+
+  const std::span<const policy::LayerView> layers = run.view();
+  const int n_kv_heads = model_.hyper().n_kv_heads;
+  std::vector<Scratch> scratch(static_cast<size_t>(run.parallel().n_threads()));
+  for (const Arm& arm : arms) {
+    check_cancel(cancel);
+    const Stopwatch scoring;
+    HeadValues correlations(static_cast<size_t>(model_.hyper().n_layers));
+    for (const policy::LayerView& layer : layers) {
+      correlations[static_cast<size_t>(layer.layer)].resize(static_cast<size_t>(n_kv_heads));
+    }
+    run.parallel().run(static_cast<int>(layers.size()) * n_kv_heads, [&](int item, int thread) {
+      const policy::LayerView& layer = layers[static_cast<size_t>(item / n_kv_heads)];
+      const int kv_head = item % n_kv_heads;
+      const std::vector<double> attention = received(layer, kv_head);
+      correlations[static_cast<size_t>(layer.layer)][static_cast<size_t>(kv_head)] =
+          spearman(arm.is_full() ? attention
+                                 : scores_of(arm.policy, layer, kv_head,
+                                             scratch[static_cast<size_t>(thread)]),
+                   attention)
+              .value_or(0);
+    });
+    Record record = record_on(window, sample, arm);
+    if (is_looped) {
+      record.labels["looped"] = "yes";
+    }
+    record.metrics = metrics_of(correlations);
+    record.heads["spearman"] = std::move(correlations);
+    record.prefill_ms = prefill_ms;
+    record.compress_ms = scoring.ms();
+    done(std::move(record));
+  }
+}
+
+}  // namespace winnow::eval
