@@ -25,7 +25,7 @@ struct LoadedModel {
         model(setting.model, {.weights = setting.weights,
                               .n_threads = setting.options.engine.n_threads,
                               .rope = rope}),
-        fingerprint(model::fingerprint(model.file())) {}
+        fingerprint(model.fingerprint()) {}
 
   bool is_for(const BenchSetting& setting) const {
     return path == setting.model && weights == setting.weights;

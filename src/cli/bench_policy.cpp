@@ -145,7 +145,7 @@ std::vector<policy::Policy> policies_of(const PolicyBenchFlags& flags) {
   std::vector<std::string> specs = flags.policies;
   if (specs.empty()) {
     for (const policy::Method& method : policy::kMethods) {
-      if (method.make != nullptr) {
+      if (method.make != nullptr && !method.needs_file) {
         specs.emplace_back(method.name);
       }
     }

@@ -44,7 +44,7 @@ ordered_json config_of(const EvalFlags& flags, const eval::Evaluation& evaluatio
   ordered_json config = {{"winnow", WINNOW_VERSION}, {"model", nullptr}};
   if (model != nullptr) {
     config["model"] = {{"architecture", model->family().architecture},
-                       {"fingerprint", model::fingerprint(model->file())}};
+                       {"fingerprint", model->fingerprint()}};
     config["weights"] = flags.model.weights;
     config["rope"] = rope_json(model->hyper());
   }

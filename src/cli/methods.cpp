@@ -69,7 +69,7 @@ std::vector<Arm> arms() {
     for (std::string value; std::getline(values, value, '|');) {
       const std::string name(method.name);
       const bool is_contiguous =
-          policy::Policy::parse(name + ":budget=64,positions=" + value).is_contiguous();
+          policy::Policy::parse("knorm:budget=64,positions=" + value).is_contiguous();
       const bool is_default = value == option->default_value;
       arms.push_back({.spec = is_default ? name : name + ":positions=" + value,
                       .positions = is_contiguous ? "contiguous" : "preserved, gapped",

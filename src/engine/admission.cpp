@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "policy/filters.h"
 
 namespace winnow::engine {
 namespace {
@@ -35,12 +36,38 @@ int most_rows(int n_cached, const Arrival& arrival, int swa_window, int n_stay) 
   throw Error(ErrorCode::kInvalidArgument, "the sequence cannot be used: " + reason);
 }
 
+}  // namespace
+
 std::string heads_text(int n_layers, int n_kv_heads, int head_dim) {
   return std::to_string(n_layers) + " layers with " + std::to_string(n_kv_heads) + " KV heads of " +
          std::to_string(head_dim);
 }
 
-}  // namespace
+void check_filters(const policy::Policy& policy, const model::Model& model) {
+  const policy::Filters* const filters = policy.filters();
+  if (filters == nullptr) {
+    return;
+  }
+  const std::string begin = "policy '" + policy.spec() + "' has filters ";
+  const model::Hyperparameters& hyper = model.hyper();
+  const policy::FilterShape& shape = filters->shape;
+  if (shape.n_layers != hyper.n_layers || shape.n_kv_heads != hyper.n_kv_heads ||
+      shape.head_dim != hyper.head_dim) {
+    throw Error(ErrorCode::kInvalidArgument,
+                begin + "of " + heads_text(shape.n_layers, shape.n_kv_heads, shape.head_dim) +
+                    ", and the model has " +
+                    heads_text(hyper.n_layers, hyper.n_kv_heads, hyper.head_dim));
+  }
+  if (filters->fingerprint.empty()) {
+    return;
+  }
+  const std::string fingerprint = model.fingerprint();
+  if (filters->fingerprint != fingerprint) {
+    throw Error(ErrorCode::kInvalidArgument, begin + "made from another model (" + filters->model +
+                                                 ", fingerprint " + filters->fingerprint +
+                                                 "); this one is " + fingerprint);
+  }
+}
 
 void check_admissible(const Sequence& sequence, const Arrival& arrival,
                       const model::Hyperparameters& hyper) {

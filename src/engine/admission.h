@@ -4,9 +4,16 @@
 #include <span>
 
 #include "engine/sequence.h"
-#include "model/vocabulary.h"
+#include "model/model.h"
 
 namespace winnow::engine {
+
+// "30 layers with 3 KV heads of 64", for messages.
+std::string heads_text(int n_layers, int n_kv_heads, int head_dim);
+
+// Throws invalid_argument where the policy scores by filters that were made from another model, or for keys that are not
+// what caches hold.
+void check_filters(const policy::Policy& policy, const model::Model& model);
 
 // How a sequence's next tokens come.
 struct Arrival {

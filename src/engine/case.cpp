@@ -7,8 +7,10 @@
 
 #include "base/error.h"
 #include "cache/cache.h"
+#include "engine/admission.h"
 #include "kernels/append.h"
 #include "kernels/parallel.h"
+#include "policy/filters.h"
 #include "policy/window_attention.h"
 
 namespace winnow::engine {
@@ -26,7 +28,8 @@ int n_consecutive(std::span<const int32_t> positions, int n_most) {
 }
 
 // What is missing of what the policy reads; empty when nothing is.
-std::string missing(const Case& given, const policy::Needs& needs) {
+std::string missing(const Case& given, const policy::Policy& policy) {
+  const policy::Needs needs = policy.needs();
   std::vector<std::string> problems;
   if (needs.values && given.values.empty()) {
     problems.emplace_back("needs values, and there is no V");
@@ -61,6 +64,15 @@ std::string missing(const Case& given, const policy::Needs& needs) {
   }
   if (needs.output_weights) {
     problems.push_back("needs the output projection, and a case holds no weights");
+  }
+  if (policy.filters() != nullptr) {
+    const policy::FilterShape& shape = policy.filters()->shape;
+    if (shape.n_layers != given.n_layers || shape.n_kv_heads != given.n_kv_heads ||
+        shape.head_dim != given.head_dim) {
+      problems.push_back(
+          "has filters of " + heads_text(shape.n_layers, shape.n_kv_heads, shape.head_dim) +
+          ", and K is of " + heads_text(given.n_layers, given.n_kv_heads, given.head_dim));
+    }
   }
   std::string text;
   for (const std::string& problem : problems) {
@@ -306,7 +318,7 @@ class CaseScorer {
 
 CaseResult score_case(const Case& given, policy::Policy policy, int n_threads) {
   WINNOW_CHECK(!policy.is_unlimited() && given.n_rows > 0);
-  const std::string problem = missing(given, policy.needs());
+  const std::string problem = missing(given, policy);
   if (!problem.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "policy '" + policy.spec() + "' " + problem);
   }

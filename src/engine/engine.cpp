@@ -85,6 +85,7 @@ std::vector<std::vector<float>> Engine::feed(std::span<const Feed> feeds,
                       .is_cut = options.eviction == PromptEviction::kPerChunk},
                      model_.hyper());
     check_tokens(feed.tokens, model_.hyper().n_vocab);
+    check_filters(feed.sequence->policy, model_);
   }
   for (const Feed& feed : feeds) {
     check_order(options.order, options.eviction, feed.sequence->policy);
@@ -277,6 +278,7 @@ void Engine::step(std::span<const StepInput> inputs, std::vector<float>& logits)
     WINNOW_CHECK(input.is_prompt ? n_tokens > 0 : n_tokens == 1);
     check_admissible(*input.sequence, {.n_tokens = n_tokens, .n_batch = n_tokens}, model_.hyper());
     check_tokens(input.tokens, model_.hyper().n_vocab);
+    check_filters(input.sequence->policy, model_);
   }
   if (inputs.empty()) {
     logits.clear();

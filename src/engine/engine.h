@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/admission.h"
 #include "engine/evict.h"
 #include "engine/feed.h"
 #include "engine/sequence.h"
@@ -68,6 +69,9 @@ class Engine {
 
   // engine::fork on the engine's threads.
   Sequence fork(const Sequence& sequence, ForkOptions options) {
+    if (options.policy) {
+      check_filters(*options.policy, model_);
+    }
     return engine::fork(sequence, std::move(options), evictor_);
   }
 

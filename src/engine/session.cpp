@@ -92,6 +92,7 @@ Session::Session(const model::Model& model, policy::Policy policy, const Session
       engine_(model, with_context(options.engine, n_ctx_)),
       shape_(cache_shape(model.hyper(), options.key_type, options.value_type, policy_, 0)) {
   check_order(order_, prompt_eviction(options.evict), policy_);
+  check_filters(policy_, model);
 }
 
 Session::Session(const model::Model& model, SavedSession&& saved, const SessionOptions& options)

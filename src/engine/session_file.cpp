@@ -52,7 +52,7 @@ bool is_long_context(const model::Model& model, int n_ctx) {
 
 void put_model(const model::Model& model, int n_ctx, SectionWriter& file) {
   file.begin(kModelSection);
-  file.put_text(model::fingerprint(model.file()));
+  file.put_text(model.fingerprint());
   file.put_text(model.family().architecture);
   for (const model::Rope& rope : {model.hyper().rope, model.hyper().rope_swa}) {
     for (const RopeNumber& number : rope_numbers(rope)) {
@@ -67,7 +67,7 @@ bool read_model(SectionFile& file, const model::Model& model) {
   SectionReader reader = file.read(kModelSection);
   const std::string fingerprint = reader.get_text();
   const std::string family = reader.get_text();
-  const std::string own_fingerprint = model::fingerprint(model.file());
+  const std::string own_fingerprint = model.fingerprint();
   if (fingerprint != own_fingerprint) {
     refuse(file.path(), "was made with another model: " + family + " " + fingerprint + ", not " +
                             std::string(model.family().architecture) + " " + own_fingerprint);

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "model/fingerprint.h"
 
 namespace winnow::model {
 namespace {
@@ -66,6 +67,11 @@ kernels::Rotation Model::windowed_rotation() const {
 
 double Model::expand_ms() const {
   return weights_->expand_ms() + (prompt_weights_ ? prompt_weights_->expand_ms() : 0);
+}
+
+const std::string& Model::fingerprint() const {
+  std::call_once(has_fingerprint_, [this] { fingerprint_ = model::fingerprint(file_); });
+  return fingerprint_;
 }
 
 }  // namespace winnow::model

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "model/families.h"
@@ -38,6 +39,7 @@ class Model {
   kernels::Rotation rotation(int n_ctx) const;
   kernels::Rotation windowed_rotation() const;
   const Vocabulary& vocabulary() const { return *vocabulary_; }
+  const std::string& fingerprint() const;  // of the file (model/fingerprint.h)
 
   // Gives a model whose weights are the file's expanded ones for prompts. Before anything is read with the model. Returns
   // how many values are too large for the type; where there are any, all stays as it was. Throws resource_exhausted.
@@ -51,6 +53,8 @@ class Model {
   WeightOption weight_option_;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<Weights> prompt_weights_;  // null where they are the same
+  mutable std::once_flag has_fingerprint_;
+  mutable std::string fingerprint_;
 };
 
 // Reads and checks the hyperparameters that `family` needs. Throws bad_data, unsupported, or what resolve_rope throws.

@@ -24,6 +24,7 @@ struct Method {
   std::string_view help;
   // Which of the last rows the method prefers by itself, beside those that the option n_recent protects.
   std::string_view own_guard = "none";
+  bool needs_file = false;  // one of its options names a file that must be there
 };
 
 std::unique_ptr<Scorer> make_expected_attention(OptionReader&);
@@ -31,6 +32,7 @@ std::unique_ptr<Scorer> make_h2o(OptionReader&);
 std::unique_ptr<Scorer> make_keydiff(OptionReader&);
 std::unique_ptr<Scorer> make_knorm(OptionReader&);
 std::unique_ptr<Scorer> make_lagkv(OptionReader&);
+std::unique_ptr<Scorer> make_qfilters(OptionReader&);
 std::unique_ptr<Scorer> make_random(OptionReader&);
 std::unique_ptr<Scorer> make_snapkv(OptionReader&);
 std::unique_ptr<Scorer> make_streaming(OptionReader&);
@@ -51,6 +53,9 @@ inline constexpr Method kMethods[] = {
     {"lagkv", "value", false, make_lagkv, "reads each key and value twice", 16,
      "keeps the rows whose channels spread most, measured by the rows after them",
      "the last partition of lag rows, and the rest"},
+    {"qfilters", "projection", true, make_qfilters, "reads each key", 16,
+     "keeps the rows whose keys reach farthest along a direction that was calibrated from queries",
+     "none", true},
     {"random", "none", true, make_random, "a hash of each row's position", 0,
      "keeps rows at random: the floor any method must beat"},
     {"snapkv", "attention", false, make_snapkv,

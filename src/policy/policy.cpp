@@ -258,6 +258,10 @@ Needs Policy::needs() const {
   return needs;
 }
 
+const Filters* Policy::filters() const {
+  return scorer_ == nullptr ? nullptr : scorer_->filters();
+}
+
 bool Policy::is_unlimited() const {
   return scorer_ == nullptr;
 }

@@ -139,6 +139,8 @@ class Policy {
   // Whether attention sees the rows of a head at places without gaps, right before the query, instead of at their own
   // positions.
   bool is_contiguous() const { return options_.positions == "contiguous"; }
+  // The filters that it scores by, which are of one model; null where there are none.
+  const Filters* filters() const;
   bool is_resolved() const { return budget_rows_ > 0; }
   // The following need a resolved policy.
   int budget_rows() const;  // per KV head, on average; INT_MAX when unlimited

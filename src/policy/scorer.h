@@ -20,6 +20,8 @@
 
 namespace winnow::policy {
 
+struct Filters;
+
 // What a scorer reads beside the rows themselves. The engine collects that and nothing else; a policy whose needs
 // cannot be met is refused before anything runs.
 struct Needs {
@@ -83,6 +85,9 @@ class Scorer {
   virtual bool looks_at_layer() const { return false; }
   // Whether a score may be below 0.
   virtual bool may_be_negative() const { return true; }
+
+  // What it was made for one model from, null for methods that work with any.
+  virtual const Filters* filters() const { return nullptr; }
 
   // Scores one KV head: scores [n], higher is worth more, NaN is worth least. Called for different heads at
   // the same time. Never sees the budget and protects nothing.

@@ -132,7 +132,7 @@ TEST(Exactness, LayerMajorWithAOneShotPolicyReadsThePromptAsTheFullCacheDoes) {
     Engine engine(model, {.n_threads = 2, .n_batch = 64});
     Sequence full = test::make_sequence(model);
     const auto expected = test::feed_all(engine, full, tokens);
-    for (const std::string& policy : test::all_policies(32)) {
+    for (const std::string& policy : test::all_policies(32, test::filter_shape(model))) {
       Sequence sequence = test::make_sequence(model, policy);
       EXPECT_TRUE(test::same_bits(
           expected, test::feed_all(engine, sequence, tokens, PrefillOrder::kLayerMajor)))
@@ -160,7 +160,7 @@ TEST(Exactness, EveryPolicyDecodesAsIfTheRowsItEvictedWereMasked) {
     Engine engine(model, {.n_threads = 2, .n_batch = 64});
     const auto tokens = test::random_tokens(150, model.hyper().n_vocab);
     const auto next = test::random_tokens(25, model.hyper().n_vocab, 2);
-    for (const std::string& spec : test::all_policies(40)) {
+    for (const std::string& spec : test::all_policies(40, test::filter_shape(model))) {
       Sequence evicted = test::make_sequence(model, spec);
       test::feed_all(engine, evicted, tokens);
       const bool is_contiguous = evicted.policy.is_contiguous();
@@ -235,7 +235,7 @@ TEST(Exactness, ABudgetAboveTheRowsIsTheFullCacheToTheBit) {
   Sequence full = test::make_sequence(model);
   const auto prompt_logits = test::feed_all(engine, full, tokens);
   const auto decode_logits = test::decode_all(engine, full, generated);
-  for (const std::string& policy : test::all_policies(220)) {
+  for (const std::string& policy : test::all_policies(220, test::filter_shape(model))) {
     for (const PrefillOrder order : kOrders) {
       Sequence sequence = test::make_sequence(model, policy);
       EXPECT_TRUE(test::same_bits(prompt_logits, test::feed_all(engine, sequence, tokens, order)));
@@ -267,7 +267,7 @@ TEST(Exactness, BothOrdersKeepTheSameRowsWherePromptsAreCutOnce) {
   const auto tokens = test::random_tokens(200, model.hyper().n_vocab);
   Engine engine(model, {.n_threads = 2, .n_batch = 64});
   const auto next = test::random_tokens(30, model.hyper().n_vocab, 2);
-  for (const std::string& policy : test::all_policies(30)) {
+  for (const std::string& policy : test::all_policies(30, test::filter_shape(model))) {
     Sequence by_chunk = test::make_sequence(model, policy);
     test::feed_all(engine, by_chunk, tokens, PrefillOrder::kChunkMajor);
     const auto kept = test::kept_positions(by_chunk.cache);

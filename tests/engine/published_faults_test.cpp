@@ -35,7 +35,7 @@ TEST(PublishedFaults, DecodingHoldsTheBudgetAndTruePositionsUnderEveryMethod) {
   const Model model(test::write_tiny_model(), {});
   Engine engine(model, {.n_threads = 1, .n_batch = 64});
   const auto prompt = test::random_tokens(100, model.hyper().n_vocab);
-  for (const std::string& policy : test::all_policies(kBudget)) {
+  for (const std::string& policy : test::all_policies(kBudget, test::filter_shape(model))) {
     SCOPED_TRACE(policy);
     Sequence sequence = test::make_sequence(model, policy);
     test::feed_all(engine, sequence, prompt);
@@ -58,7 +58,7 @@ TEST(PublishedFaults, ChunksAreCutToOneBudgetWithTheFirstSinksUnderEveryMethod) 
   const Model model(test::write_tiny_model(), {});
   Engine engine(model, {.n_threads = 1, .n_batch = 32});
   const auto tokens = test::random_tokens(300, model.hyper().n_vocab);
-  for (const std::string& policy : test::all_policies(kBudget)) {
+  for (const std::string& policy : test::all_policies(kBudget, test::filter_shape(model))) {
     SCOPED_TRACE(policy);
     Sequence sequence = test::make_sequence(model, policy);
     const engine::Feed feed{.sequence = &sequence, .tokens = tokens};
@@ -78,7 +78,7 @@ TEST(PublishedFaults, APromptAtAFullCacheIsReadAlikeHoweverItIsCutUnderEveryMeth
   const Model model(test::write_tiny_model(), {});
   const auto tokens = test::random_tokens(150, model.hyper().n_vocab);
   const auto next = test::random_tokens(30, model.hyper().n_vocab, 2);
-  for (const std::string& policy : test::all_policies(kBudget)) {
+  for (const std::string& policy : test::all_policies(kBudget, test::filter_shape(model))) {
     SCOPED_TRACE(policy);
     Engine whole_engine(model, {.n_threads = 1, .n_batch = 64});
     Sequence whole = test::make_sequence(model, policy);

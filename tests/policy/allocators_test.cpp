@@ -13,6 +13,7 @@
 #include "policy/order.h"
 #include "policy/policy.h"
 #include "policy/tiny_layer.h"
+#include "support/filters.h"
 
 namespace winnow::policy {
 namespace {
@@ -163,7 +164,12 @@ TEST(Allocators, SumsAreExactAndFloorsHoldForAnyShape) {
     for (const Method& method : kMethods) {
       for (const char* const stack : kStacks) {
         if (method.make != nullptr) {
-          const std::string spec = std::string(method.name) + stack + trial.options;
+          const std::string spec =
+              std::string(method.name) + stack + trial.options +
+              test::own_options(method, {.n_layers = 8,
+                                         .n_heads = 8,
+                                         .n_kv_heads = 8,
+                                         .head_dim = trial.shape.heads[0][0].head_dim});
           SCOPED_TRACE(spec + ", trial " + std::to_string(i));
           expect_promises(trial, Policy::parse(spec));
         }

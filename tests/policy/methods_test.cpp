@@ -24,6 +24,9 @@ TEST(Methods, DefaultsOfEveryOptionAreAllowed) {
       defaults.push_back({option.name, option.default_value});
     }
     OptionReader reader(defaults);
+    if (method.needs_file) {
+      continue;
+    }
     if (method.make != nullptr) {
       method.make(reader);
     }

@@ -13,6 +13,7 @@
 #include "kernels/parallel.h"
 #include "policy/methods.h"
 #include "policy/policy.h"
+#include "support/filters.h"
 
 namespace winnow::policy {
 namespace {
@@ -33,18 +34,20 @@ using Input = std::vector<std::vector<Row>>;          // [n_kv_heads, n]
 using Positions = std::vector<std::vector<int32_t>>;  // [n_kv_heads, n_kept*]
 enum class Removal { kEvict, kHide };
 
-// Appends rows [begin, end) of the input to every head, with keys and values that are NaN.
+// Appends rows [begin, end) of the input to every head, with values that are NaN and keys along the first channel.
 void append(const Input& input, int begin, int end, cache::Cache& cache) {
   const int n_rows = end - begin;
   const size_t vector_bytes = static_cast<size_t>(n_rows) * kHeadDim * sizeof(float);
   for (int head = 0; head < kHeads; ++head) {
     const cache::Cache::Target target = cache.reserve(0, head, n_rows);
-    std::memset(target.keys, 0xff, vector_bytes);
+    std::memset(target.keys, 0, vector_bytes);
     std::memset(target.values, 0xff, vector_bytes);
     for (int i = 0; i < n_rows; ++i) {
       const Row& row = input[static_cast<size_t>(head)][static_cast<size_t>(begin + i)];
       target.positions[i] = row.position;
       target.scores[i] = row.norm;
+      std::memcpy(target.keys + static_cast<size_t>(i) * kHeadDim * sizeof(float), &row.norm,
+                  sizeof(float));
     }
     cache.commit(0, head, n_rows, {});
   }
@@ -110,13 +113,14 @@ float draw_norm(std::mt19937& random, int n_values) {
   return static_cast<float>(value);
 }
 
-void expect_path_independence(const Method& method, std::mt19937& random) {
+void expect_path_independence(const Method& method, const std::string& options,
+                              std::mt19937& random) {
   const int n_sink = draw_between(random, 0, 5);
   const int n_recent = draw_between(random, -1, 6);
   const int budget = draw_between(random, n_sink + std::max(n_recent, 2) + 1, 24);
   const Policy policy =
-      Policy::parse(std::string(method.name) + ":budget=" + std::to_string(budget) +
-                    ",n_sink=" + std::to_string(n_sink) + ",n_recent=" + std::to_string(n_recent));
+      Policy::parse(std::string(method.name) + ":budget=" + std::to_string(budget) + ",n_sink=" +
+                    std::to_string(n_sink) + ",n_recent=" + std::to_string(n_recent) + options);
   const int n = draw_between(random, 1, 80);
   const int n_values = draw_between(random, 1, 5);  // few values: heavy ties
   Input input(kHeads);
@@ -141,8 +145,10 @@ TEST(PathIndependence, AnyChunkingKeepsWhatOneShotKeeps) {
     if (method.make == nullptr || !method.is_path_independent) {
       continue;
     }
+    const std::string options = test::own_options(
+        method, {.n_layers = 1, .n_heads = kHeads, .n_kv_heads = kHeads, .head_dim = kHeadDim});
     for (int trial = 0; trial < 1000 && !HasFatalFailure(); ++trial) {
-      expect_path_independence(method, random);
+      expect_path_independence(method, options, random);
     }
   }
 }

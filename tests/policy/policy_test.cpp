@@ -9,6 +9,7 @@
 #include "policy/methods.h"
 #include "policy/schedule.h"
 #include "policy/tiny_layer.h"
+#include "support/filters.h"
 
 namespace winnow::policy {
 namespace {
@@ -25,8 +26,14 @@ std::vector<const Method*> evicting_methods() {
   return methods;
 }
 
+// Of all layers that these tests have.
+FilterShape filter_shape() {
+  return {.n_layers = 4, .n_heads = 9, .n_kv_heads = 9, .head_dim = 8};
+}
+
 Policy policy_of(const Method& method, const std::string& options) {
-  return Policy::parse(std::string(method.name) + ":" + options);
+  return Policy::parse(std::string(method.name) + ":" + options +
+                       test::own_options(method, filter_shape()));
 }
 
 TEST(Policy, ABudgetThatCoversTheRowsLeavesEverything) {
@@ -110,6 +117,7 @@ TinyHead with_hidden_rows(int n, int share, unsigned seed) {
 TEST(Policy, HiddenRowsCountAsEvictedForEveryMethod) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   for (const Method* method : evicting_methods()) {
+    const std::vector<GivenOption> options = test::given_options(*method, filter_shape());
     for (unsigned seed = 0; seed < 20; ++seed) {
       TinyHead head = with_hidden_rows(100 + static_cast<int>(seed) * 30, 5, seed);
       const TinyHead compacted = head.compacted();
@@ -123,14 +131,14 @@ TEST(Policy, HiddenRowsCountAsEvictedForEveryMethod) {
       }
       const TinyLayer masked_layer({head});
       const TinyLayer compacted_layer({compacted});
-      std::vector<float> scores = masked_layer.scores_by(method->make, {}, 4, 0);
+      std::vector<float> scores = masked_layer.scores_by(method->make, options, 4, 0);
       Slots all(scores.size());
       const std::span<const int> visible = cache::visible_slots(masked_layer.view().heads[0], all);
       for (size_t i = 0; i < visible.size(); ++i) {
         scores[i] = scores[static_cast<size_t>(visible[i])];
       }
       scores.resize(visible.size());
-      ASSERT_EQ(scores, compacted_layer.scores_by(method->make, {}, 4, 0)) << method->name;
+      ASSERT_EQ(scores, compacted_layer.scores_by(method->make, options, 4, 0)) << method->name;
 
       const Policy policy = policy_of(*method, "budget=40");
       Slots expected = compacted_layer.kept_by(policy).at(0);

@@ -54,7 +54,8 @@ TEST(Spans, StayAndTheSumIsExact) {
       views.push_back(layers.back()->view());
     }
     const std::vector<PositionSpan> spans = draw_spans(draw, n);
-    for (const std::string& spec : test::all_policies(50)) {
+    for (const std::string& spec :
+         test::all_policies(50, {.n_layers = 3, .n_heads = 8, .n_kv_heads = 8, .head_dim = 8})) {
       Policy policy = Policy::parse(spec + ",n_sink=2,n_recent=3");
       BudgetContext context;
       context.spans = spans;
@@ -103,7 +104,8 @@ TEST(Spans, WithAFloorKeepAtLeastThat) {
     for (PositionSpan& span : spans) {
       span.n_least = draw(1, span.end - span.begin + 1);
     }
-    for (const std::string& spec : test::all_policies(50)) {
+    for (const std::string& spec :
+         test::all_policies(50, {.n_layers = 3, .n_heads = 8, .n_kv_heads = 8, .head_dim = 8})) {
       Policy policy = Policy::parse(spec + ",n_sink=2,n_recent=3");
       BudgetContext context;
       context.spans = spans;

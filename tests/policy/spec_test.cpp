@@ -111,8 +111,9 @@ TEST(PolicySpec, UnknownMethodNamesTheNearestAndAll) {
   EXPECT_THAT(
       refusal("knrom:budget=5"),
       AllOf(HasSubstr("unknown method 'knrom'"), HasSubstr("did you mean 'knorm'"),
-            HasSubstr("expected-attention, full, h2o, keydiff, knorm, lagkv, random, snapkv, "
-                      "streaming, tova")));
+            HasSubstr(
+                "expected-attention, full, h2o, keydiff, knorm, lagkv, qfilters, random, snapkv, "
+                "streaming, tova")));
   EXPECT_THAT(refusal("quest:budget=5"),
               AllOf(HasSubstr("'quest'"), Not(HasSubstr("did you mean"))));
   EXPECT_THAT(refusal(""), HasSubstr("unknown method ''"));

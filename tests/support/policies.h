@@ -5,11 +5,12 @@
 #include <vector>
 
 #include "policy/methods.h"
+#include "support/filters.h"
 
 namespace winnow::test {
 
-// Every method that evicts, with the given budget, and some with transforms and allocators.
-inline std::vector<std::string> all_policies(int budget) {
+// Every method that evicts, with the given budget, and some with transforms and allocators, for layers of a shape.
+inline std::vector<std::string> all_policies(int budget, const policy::FilterShape& shape) {
   const std::string rows = ":budget=" + std::to_string(budget);
   std::vector<std::string> specs{"knorm+pyramid" + rows,
                                  "knorm+adakv" + rows,
@@ -29,9 +30,14 @@ inline std::vector<std::string> all_policies(int budget) {
   for (const policy::Method& method : policy::kMethods) {
     if (method.make != nullptr) {
       const std::string lag = method.name == "lagkv" ? ",lag=8" : "";
-      specs.push_back(std::string(method.name) + rows + lag);
+      specs.push_back(std::string(method.name) + rows + lag + own_options(method, shape));
     }
   }
+  policy::Filters filters = random_filters(shape, 2);
+  filters.frame = policy::FilterFrame::kPre;
+  const std::string file = ",filters=" + write_filters(filters);
+  specs.push_back("qfilters+adakv" + rows + file);
+  specs.push_back("qfilters" + rows + file + ",positions=contiguous");
   return specs;
 }
 
