@@ -102,14 +102,21 @@ int run_main(int argc, char** argv) {
       app.add_subcommand("report", "make one page to look at, from the results of evaluations");
   CLI::App* const tune =
       app.add_subcommand("tune", "find the smallest budget that loses little on a document");
+  CLI::App* const calibrate = app.add_subcommand(
+      "calibrate", "make the filters of a model that the method qfilters scores by");
   CLI::App* const score = app.add_subcommand(
       "score", "score keys, values and queries of a file by policies, without a model");
   CLI::App* const methods =
       app.add_subcommand("methods", "list the eviction methods and their options");
-  const std::vector<std::pair<CLI::App*, Verb>> verbs{
-      {run, add_run(*run)},       {compress, add_compress(*compress)}, {bench, add_bench(*bench)},
-      {eval, add_eval(*eval)},    {report, add_report(*report)},       {tune, add_tune(*tune)},
-      {score, add_score(*score)}, {methods, add_methods(*methods)}};
+  const std::vector<std::pair<CLI::App*, Verb>> verbs{{run, add_run(*run)},
+                                                      {compress, add_compress(*compress)},
+                                                      {bench, add_bench(*bench)},
+                                                      {eval, add_eval(*eval)},
+                                                      {report, add_report(*report)},
+                                                      {tune, add_tune(*tune)},
+                                                      {calibrate, add_calibrate(*calibrate)},
+                                                      {score, add_score(*score)},
+                                                      {methods, add_methods(*methods)}};
   try {
     std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
     if (!args.empty() && args.front() == "bench") {  // elsewhere such a word may be a text

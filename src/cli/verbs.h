@@ -19,6 +19,7 @@ Verb add_bench_policy(CLI::App& app);  // a verb of bench
 Verb add_eval(CLI::App& app);
 Verb add_report(CLI::App& app);
 Verb add_tune(CLI::App& app);
+Verb add_calibrate(CLI::App& app);
 Verb add_score(CLI::App& app);
 Verb add_methods(CLI::App& app);
 
