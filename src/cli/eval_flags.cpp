@@ -23,7 +23,7 @@ int length_of(const std::string& text) {
 
 bool needs_budgets(const std::string& task) {
   const eval::ExperimentEntry* const experiment = eval::find_experiment(task);
-  return experiment == nullptr || experiment->needs_budgets;
+  return experiment == nullptr || experiment->policies == eval::PolicyUse::kCut;
 }
 
 }  // namespace

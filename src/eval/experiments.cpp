@@ -2,6 +2,7 @@
 
 #include <iterator>
 
+#include "eval/anisotropy.h"
 #include "eval/correlation.h"
 #include "eval/drift.h"
 #include "eval/evaluation.h"
@@ -9,6 +10,26 @@
 #include "eval/ppl.h"
 
 namespace winnow::eval {
+namespace {
+
+std::unique_ptr<Experiment> make_anisotropy(const ExperimentContext& context,
+                                            bool is_before_rotation) {
+  const EvaluationOptions& options = context.options;
+  return std::make_unique<Anisotropy>(*context.model, options.model, context.texts,
+                                      AnisotropyOptions{.n_windows = options.n,
+                                                        .is_before_rotation = is_before_rotation,
+                                                        .allow_looped = options.allow_looped});
+}
+
+}  // namespace
+
+std::unique_ptr<Experiment> make_anisotropy(const ExperimentContext& context) {
+  return make_anisotropy(context, /*is_before_rotation=*/false);
+}
+
+std::unique_ptr<Experiment> make_anisotropy_pre(const ExperimentContext& context) {
+  return make_anisotropy(context, /*is_before_rotation=*/true);
+}
 
 std::unique_ptr<Experiment> make_correlation(const ExperimentContext& context) {
   const EvaluationOptions& options = context.options;

@@ -20,14 +20,22 @@ struct ExperimentContext {
   const EvaluationOptions& options;  // all three outlive the experiment
 };
 
+enum class PolicyUse {
+  kNone,   // policies have no say
+  kScore,  // their scorers are asked, and nothing is cut
+  kCut,
+};
+
 struct ExperimentEntry {
   std::string_view name;
-  bool needs_model;    // and texts (-f)
-  bool needs_budgets;  // else policies do not cut anything
+  bool needs_model;  // and texts (-f)
+  PolicyUse policies;
   std::unique_ptr<Experiment> (*make)(const ExperimentContext&);
   std::string_view help;
 };
 
+std::unique_ptr<Experiment> make_anisotropy(const ExperimentContext&);
+std::unique_ptr<Experiment> make_anisotropy_pre(const ExperimentContext&);
 std::unique_ptr<Experiment> make_correlation(const ExperimentContext&);
 std::unique_ptr<Experiment> make_drift(const ExperimentContext&);
 std::unique_ptr<Experiment> make_perturbation(const ExperimentContext&);
@@ -36,16 +44,21 @@ std::unique_ptr<Experiment> make_perturbation_knorm(const ExperimentContext&);
 std::unique_ptr<Experiment> make_ppl(const ExperimentContext&);
 
 inline constexpr ExperimentEntry kExperiments[] = {
-    {"correlation", true, false, make_correlation,
+    {"anisotropy", true, PolicyUse::kNone, make_anisotropy,
+     "whether queries point in one direction, on text that it was not fitted to (-f)"},
+    {"anisotropy-pre", true, PolicyUse::kNone, make_anisotropy_pre,
+     "the same of queries before rotation"},
+    {"correlation", true, PolicyUse::kScore, make_correlation,
      "how well scores predict the attention that keys receive, on your own text (-f)"},
-    {"drift", true, true, make_drift, "long answers on your own text (-f), see --generate"},
-    {"perturbation", false, true, make_perturbation,
+    {"drift", true, PolicyUse::kCut, make_drift,
+     "long answers on your own text (-f), see --generate"},
+    {"perturbation", false, PolicyUse::kCut, make_perturbation,
      "attention on rows of which some are planted along the queries' direction; without a model"},
-    {"perturbation-isotropic", false, true, make_perturbation_isotropic,
+    {"perturbation-isotropic", false, PolicyUse::kCut, make_perturbation_isotropic,
      "the same on noise, where no score can be right"},
-    {"perturbation-knorm", false, true, make_perturbation_knorm,
+    {"perturbation-knorm", false, PolicyUse::kCut, make_perturbation_knorm,
      "the same where short keys are what matters"},
-    {"ppl", true, true, make_ppl, "likelihoods on your own text (-f), see --target"},
+    {"ppl", true, PolicyUse::kCut, make_ppl, "likelihoods on your own text (-f), see --target"},
 };
 static_assert(std::ranges::is_sorted(kExperiments, {}, &ExperimentEntry::name),
               "kExperiments is sorted by name");

@@ -38,8 +38,10 @@ int expected_records(const json& config, const Shard& shard, const std::string& 
   const auto n_policies = static_cast<int>(config.at("policies").size());
   const auto n_modes = static_cast<int>(config.at("question").size());
   for (const std::string task : config.at("tasks")) {
-    const bool has_modes = find_experiment(task) == nullptr;
-    const int n_arms = 1 + (n_policies - 1) * (has_modes ? n_modes : 1);
+    const ExperimentEntry* const experiment = find_experiment(task);
+    const bool has_policies = experiment == nullptr || experiment->policies != PolicyUse::kNone;
+    const int n_arms =
+        1 + (has_policies ? (n_policies - 1) * (experiment == nullptr ? n_modes : 1) : 0);
     const int n_samples = static_cast<int>(config.at("lengths").size()) * config.at("n").get<int>();
     for (int i = 0; i < n_samples; ++i) {
       n += unit++ % shard.k == shard.i - 1 ? n_arms : 0;

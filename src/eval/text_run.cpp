@@ -27,8 +27,9 @@ TextRun::TextRun(const model::Model& model, const ModelSettings& settings, int n
       parallel_(settings.engine.n_threads),
       base_(empty_sequence(policy::Policy::full(needs))) {}
 
-std::vector<float> TextRun::read(std::span<const Token> context) {
-  return feed(base_, context, WantedLogits::kLast);
+std::vector<float> TextRun::read(std::span<const Token> context,
+                                 kernels::ActivationObserver* observer) {
+  return feed(base_, context, WantedLogits::kLast, observer);
 }
 
 Sequence TextRun::arm(policy::Policy policy, int n_document) {
@@ -61,9 +62,10 @@ Sequence TextRun::empty_sequence(policy::Policy policy) const {
 }
 
 std::vector<float> TextRun::feed(Sequence& sequence, std::span<const Token> tokens,
-                                 WantedLogits wanted) {
+                                 WantedLogits wanted, kernels::ActivationObserver* observer) {
   check_cancel(cancel_);
-  const engine::Feed feed{.sequence = &sequence, .tokens = tokens, .logits = wanted};
+  const engine::Feed feed{
+      .sequence = &sequence, .tokens = tokens, .logits = wanted, .observer = observer};
   return engine_.feed(
       {&feed, 1},
       {.eviction = engine::PromptEviction::kNever, .progress = {}, .cancel = cancel_})[0];

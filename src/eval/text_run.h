@@ -17,8 +17,10 @@ class TextRun {
   TextRun(const model::Model& model, const ModelSettings& settings, int n_positions,
           const policy::Needs& needs, const std::atomic<bool>* cancel);
 
-  // Reads the text that all arms begin with, with the full cache; returns the last logits [n_vocab].
-  std::vector<float> read(std::span<const model::Token> context);
+  // Reads the text that all arms begin with, with the full cache; returns the last logits [n_vocab]. The observer (may be null)
+  // is shown what attention takes.
+  std::vector<float> read(std::span<const model::Token> context,
+                          kernels::ActivationObserver* observer = nullptr);
   // What policies see of what was read.
   std::span<const policy::LayerView> view() { return engine_.view(base_); }
   // A copy of what was read, cut to the policy; where nothing was read, an empty sequence under it. A budget in percent
@@ -37,7 +39,8 @@ class TextRun {
  private:
   engine::Sequence empty_sequence(policy::Policy policy) const;
   std::vector<float> feed(engine::Sequence& sequence, std::span<const model::Token> tokens,
-                          engine::WantedLogits wanted);
+                          engine::WantedLogits wanted,
+                          kernels::ActivationObserver* observer = nullptr);
 
   const model::Model& model_;
   const ModelSettings& settings_;
