@@ -87,6 +87,12 @@ void Correlation::measure(const SampleId& sample, std::span<const Arm> arms,
   std::vector<Scratch> scratch(static_cast<size_t>(run.parallel().n_threads()));
   for (const Arm& arm : arms) {
     check_cancel(cancel);
+    try {
+      check_filters(arm.policy, window);
+    } catch (const Error& error) {
+      refuse(sample, {&arm, 1}, error, done);
+      continue;
+    }
     const Stopwatch scoring;
     HeadValues correlations(static_cast<size_t>(model_.hyper().n_layers));
     for (const policy::LayerView& layer : layers) {

@@ -2,12 +2,17 @@
 
 #include "base/hash.h"
 #include "base/text.h"
+#include "engine/admission.h"
+#include "policy/filters.h"
 
 namespace winnow::eval {
 namespace {
 
 // Of a text's stretches; beyond, it is repeated to fill a length.
 constexpr double kLoopedShare = 0.2;
+
+// Of a window's stretches; beyond, filters were calibrated on it.
+constexpr double kKnownShare = 0.2;
 
 }  // namespace
 
@@ -31,6 +36,22 @@ bool OnText::check_looped(const TextWindow& window, bool is_allowed) {
                     "(--allow-looped measures it, labelled)");
   }
   return true;
+}
+
+void OnText::check_filters(const policy::Policy& policy, const TextWindow& window) const {
+  engine::check_filters(policy, model_);
+  if (policy.filters() == nullptr) {
+    return;
+  }
+  const double share = policy::shared_stretches(policy::text_stretches(window.tokens),
+                                                policy.filters()->text_hashes);
+  if (share > kKnownShare) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "policy '" + policy.spec() + "' has filters that were calibrated on this text: " +
+                    rounded_text(100 * share, 0) + " % of '" + window.name + "' from token " +
+                    std::to_string(window.begin) +
+                    " on is known; what is measured on it says nothing about other texts");
+  }
 }
 
 Record OnText::record_on(const TextWindow& window, const SampleId& sample, const Arm& arm) {

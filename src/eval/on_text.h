@@ -25,6 +25,8 @@ class OnText : public Experiment {
   // Whether a text repeats itself, which says little of what goes on in a model. Throws invalid_argument where that is not
   // allowed.
   static bool check_looped(const TextWindow& window, bool is_allowed);
+  // Throws invalid_argument where the policy has filters of another model, or ones that were calibrated on this text.
+  void check_filters(const policy::Policy& policy, const TextWindow& window) const;
   // The record of an arm on the window, of which the first sample.n_tokens are the prompt.
   static Record record_on(const TextWindow& window, const SampleId& sample, const Arm& arm);
 

@@ -132,6 +132,7 @@ void Ppl::measure(const SampleId& sample, std::span<const Arm> arms,
     }
     record.prefill_ms = prefill_ms;
     try {
+      check_filters(arm.policy, window);
       const Stopwatch compress;
       states.push_back(
           {.record = std::move(record), .sequence = run.arm(arm.policy, sample.n_tokens)});

@@ -15,6 +15,7 @@
 #include "eval/evaluation.h"
 #include "eval/rank_correlation.h"
 #include "eval/summary.h"
+#include "support/filters.h"
 #include "support/generate.h"
 #include "support/tiny_model.h"
 
@@ -177,6 +178,42 @@ TEST(Correlation, RefusesTextThatRepeatsItself) {
   const std::vector<Record> records = measure(made, "allowed");
   EXPECT_EQ(records.front().refused, "");
   EXPECT_EQ(records.front().labels.at("looped"), "yes");
+}
+
+// Of all experiments on texts.
+TEST(OnText, RefusesFiltersThatKnowTheText) {
+  const std::string text = words("correlation_known.txt", "", 400);
+  const std::vector<TokenText> texts = read_texts(std::vector<std::string>{text}, tiny());
+  policy::Filters filters = test::random_filters(test::filter_shape(tiny()));
+  const auto refusals = [&](const std::string& name) {
+    EvaluationOptions made = options(text);
+    made.tasks = {"correlation", "drift", "ppl"};
+    made.policies =
+        make_policies(std::vector<std::string>{"qfilters:filters=" + test::write_filters(filters)},
+                      std::vector<std::string>{"50%"});
+    made.lengths = {200};
+    made.n = 1;
+    made.n_targets = made.n_generated = 8;
+    std::vector<std::string> list;
+    for (const Record& record : measure(made, name)) {
+      if (record.policy != "full") {
+        list.push_back(record.refused);
+      } else {
+        EXPECT_EQ(record.refused, "");
+      }
+    }
+    return list;
+  };
+  EXPECT_EQ(refusals("unknown"), std::vector<std::string>(3));
+  filters.text_hashes = policy::text_stretches(texts[0].tokens);
+  for (const std::string& refusal : refusals("known")) {
+    EXPECT_NE(refusal.find("calibrated on this text: 100 %"), std::string::npos) << refusal;
+  }
+  filters.text_hashes.clear();
+  filters.fingerprint = "0123456789abcdef";
+  for (const std::string& refusal : refusals("foreign")) {
+    EXPECT_NE(refusal.find("another model"), std::string::npos) << refusal;
+  }
 }
 
 }  // namespace
