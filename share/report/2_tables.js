@@ -102,7 +102,7 @@ const HEADLINES = {
   nll: ["ppl", "kl", "top1", "top5"],
   score: ["score", "gold_nll"],
   perturbation: ["perturbation"],
-  spearman: ["spearman", "mean", "positive"],
+  spearman: ["spearman", "mean", "positive", "partial"],
   kappa: ["kappa", "positive", "certain", "ratio", "ratio_of_abs", "energy"]
 };
 

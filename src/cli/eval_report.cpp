@@ -96,7 +96,7 @@ const TableKind& table_kind(std::string_view primary) {
         {"energy", "energy"}},
        /*has_cache=*/false},
       {"spearman",
-       {{"median", "spearman"}, {"mean", "mean"}, {"positive", "positive"}},
+       {{"median", "spearman"}, {"mean", "mean"}, {"positive", "positive"}, {"partial", "partial"}},
        /*has_cache=*/false},
   };
   const auto* const found = std::ranges::find(kinds, primary, &TableKind::primary);

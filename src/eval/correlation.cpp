@@ -48,16 +48,40 @@ void check_layers(const model::Hyperparameters& hyper) {
   }
 }
 
-std::map<std::string, double> metrics_of(const HeadValues& correlations) {
+// Of a head's scores with the attention that its keys received, and without what both owe to the keys' positions.
+struct HeadCorrelation {
+  double spearman = 0;
+  double partial = 0;
+};
+
+HeadCorrelation correlate(std::span<const double> scores, std::span<const double> attention,
+                          const cache::HeadRows& rows) {
+  const std::vector<double> positions(rows.positions, rows.positions + rows.n);
+  const auto of = [](std::span<const double> a, std::span<const double> b) {
+    return spearman(a, b).value_or(0);
+  };
+  const double both = of(scores, attention);
+  return {.spearman = both,
+          .partial = partial_correlation(both, of(scores, positions), of(attention, positions))};
+}
+
+std::vector<double> sorted_values(const HeadValues& heads) {
   std::vector<double> all;
-  for (const std::vector<double>& layer : correlations) {
+  for (const std::vector<double>& layer : heads) {
     all.insert(all.end(), layer.begin(), layer.end());
   }
-  const auto n = static_cast<double>(all.size());
+  std::ranges::sort(all);
+  return all;
+}
+
+std::map<std::string, double> metrics_of(const std::map<std::string, HeadValues>& heads) {
+  const std::vector<double> all = sorted_values(heads.at("spearman"));
   const auto n_positive =
       static_cast<double>(std::ranges::count_if(all, [](double r) { return r > 0; }));
-  std::ranges::sort(all);
-  return {{"spearman", quantile(all, 0.5)}, {"mean", mean(all)}, {"positive", n_positive / n}};
+  return {{"spearman", quantile(all, 0.5)},
+          {"mean", mean(all)},
+          {"positive", n_positive / static_cast<double>(all.size())},
+          {"partial", quantile(sorted_values(heads.at("partial")), 0.5)}};
 }
 
 }  // namespace
@@ -94,27 +118,35 @@ void Correlation::measure(const SampleId& sample, std::span<const Arm> arms,
       continue;
     }
     const Stopwatch scoring;
-    HeadValues correlations(static_cast<size_t>(model_.hyper().n_layers));
-    for (const policy::LayerView& layer : layers) {
-      correlations[static_cast<size_t>(layer.layer)].resize(static_cast<size_t>(n_kv_heads));
+    std::map<std::string, HeadValues> heads;
+    for (const char* const name : {"spearman", "partial"}) {
+      heads[name].resize(static_cast<size_t>(model_.hyper().n_layers));
+      for (const policy::LayerView& layer : layers) {
+        heads[name][static_cast<size_t>(layer.layer)].resize(static_cast<size_t>(n_kv_heads));
+      }
     }
     run.parallel().run(static_cast<int>(layers.size()) * n_kv_heads, [&](int item, int thread) {
       const policy::LayerView& layer = layers[static_cast<size_t>(item / n_kv_heads)];
       const int kv_head = item % n_kv_heads;
       const std::vector<double> attention = received(layer, kv_head);
-      correlations[static_cast<size_t>(layer.layer)][static_cast<size_t>(kv_head)] =
-          spearman(arm.is_full() ? attention
-                                 : scores_of(arm.policy, layer, kv_head,
-                                             scratch[static_cast<size_t>(thread)]),
-                   attention)
-              .value_or(0);
+      const std::vector<double> scores =
+          arm.is_full()
+              ? attention
+              : scores_of(arm.policy, layer, kv_head, scratch[static_cast<size_t>(thread)]);
+      const HeadCorrelation found =
+          correlate(scores, attention, layer.heads[static_cast<size_t>(kv_head)]);
+      const auto set = [&](const char* name, double value) {
+        heads.at(name)[static_cast<size_t>(layer.layer)][static_cast<size_t>(kv_head)] = value;
+      };
+      set("spearman", found.spearman);
+      set("partial", found.partial);
     });
     Record record = record_on(window, sample, arm);
     if (is_looped) {
       record.labels["looped"] = "yes";
     }
-    record.metrics = metrics_of(correlations);
-    record.heads["spearman"] = std::move(correlations);
+    record.metrics = metrics_of(heads);
+    record.heads = std::move(heads);
     record.prefill_ms = prefill_ms;
     record.compress_ms = scoring.ms();
     done(std::move(record));

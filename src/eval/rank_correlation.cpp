@@ -45,4 +45,9 @@ std::optional<double> spearman(std::span<const double> a, std::span<const double
   return std::clamp(xy / std::sqrt(xx * yy), -1.0, 1.0);
 }
 
+double partial_correlation(double ab, double ac, double bc) {
+  const double rest = (1 - ac * ac) * (1 - bc * bc);
+  return rest > 0 ? std::clamp((ab - ac * bc) / std::sqrt(rest), -1.0, 1.0) : 0;
+}
+
 }  // namespace winnow::eval

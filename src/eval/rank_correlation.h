@@ -14,4 +14,8 @@ std::vector<double> average_ranks(std::span<const double> values);
 // values.
 std::optional<double> spearman(std::span<const double> a, std::span<const double> b);
 
+// The partial correlation of a and b without what both owe to c, from the three correlations of their ranks; 0 where a or b
+// orders as c does.
+double partial_correlation(double ab, double ac, double bc);
+
 }  // namespace winnow::eval

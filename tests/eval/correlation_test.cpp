@@ -142,6 +142,10 @@ TEST(Correlation, IsThatOfAttentionComputedPlainly) {
     // The same tokens have norms that differ by rounding alone, in ranks of their own.
     EXPECT_NEAR(measured("knorm"), *spearman(low, head.received), 1e-2);
     EXPECT_EQ(measured("full"), 1);
+    EXPECT_EQ(
+        record_of_policy(records, "streaming")
+            .heads.at("partial")[static_cast<size_t>(at.first)][static_cast<size_t>(at.second)],
+        0);
     EXPECT_NEAR(measured("h2o"), 1, 1e-6);
     EXPECT_LT(std::abs(measured("random")), 0.25);  // 4 standard deviations of 300 keys
   }

@@ -30,6 +30,15 @@ TEST(Spearman, AgreesWithScipy) {
               0.3177708873188251, 1e-15);
 }
 
+// (r_ab - r_ac r_bc) / sqrt((1 - r_ac^2)(1 - r_bc^2)), as pingouin.partial_corr computes it.
+TEST(Partial, LeavesOutWhatBothOweToAThird) {
+  EXPECT_NEAR(partial_correlation(0.5, 0.6, 0.3), 0.32 / std::sqrt(0.64 * 0.91), 1e-15);
+  EXPECT_NEAR(partial_correlation(0.18, 0.6, 0.3), 0, 1e-15);
+  EXPECT_EQ(partial_correlation(1, 0.4, 0.4), 1);
+  EXPECT_EQ(partial_correlation(0.7, 1, 0.7), 0);
+  EXPECT_EQ(partial_correlation(0.7, 0.7, -1), 0);
+}
+
 TEST(Spearman, SeesTheOrderAlone) {
   const Values values = {3, -1, 4, 1.5, 9, 2.6};
   Values image;
