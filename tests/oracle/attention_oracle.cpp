@@ -1,13 +1,29 @@
 #include "oracle/attention_oracle.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
-#include "ggml.h"
-
 namespace winnow::oracle {
+namespace {
+
+// Sign, exponent and mantissa of a half-precision number, one after the other.
+double half_to_double(uint16_t bits) {
+  const int exponent = bits >> 10 & 0x1f;
+  const int mantissa = bits & 0x3ff;
+  double value = 0;
+  if (exponent == 0x1f) {
+    value = mantissa == 0 ? std::numeric_limits<double>::infinity()
+                          : std::numeric_limits<double>::quiet_NaN();
+  } else {
+    value = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(mantissa + 1024, exponent - 25);
+  }
+  return (bits & 0x8000) != 0 ? -value : value;
+}
+
+}  // namespace
 
 double row_element(const std::byte* rows, cache::RowType type, size_t index) {
   if (type == cache::RowType::kF32) {
@@ -17,8 +33,10 @@ double row_element(const std::byte* rows, cache::RowType type, size_t index) {
   }
   uint16_t bits = 0;
   std::memcpy(&bits, rows + index * sizeof(uint16_t), sizeof(uint16_t));
-  return static_cast<double>(type == cache::RowType::kF16 ? ggml_fp16_to_fp32(bits)
-                                                          : ggml_bf16_to_fp32(ggml_bf16_t{bits}));
+  if (type == cache::RowType::kF16) {
+    return half_to_double(bits);
+  }
+  return static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(bits) << 16));
 }
 
 std::vector<double> attention(const cache::HeadRows& rows, const float* q, int pos, double scale,
