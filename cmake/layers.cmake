@@ -29,10 +29,12 @@ if(WINNOW_SANITIZE STREQUAL "thread")
 endif()
 
 # winnow_layer(NAME [DEPENDS layers...] [HIDES layers...] [LIBRARIES targets...]): src/NAME/**.cpp as the library
-# winnow_NAME, which is installed as winnow::NAME. What it hides is linked, but its users see no headers of it.
+# winnow_NAME, which is installed as winnow::NAME. What it hides is linked, but its users see no headers of it. Folders named
+# cuda are not part of it (cmake/cuda.cmake).
 function(winnow_layer name)
   cmake_parse_arguments(arg "" "" "DEPENDS;HIDES;LIBRARIES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp)
+  list(FILTER sources EXCLUDE REGEX /src/${name}/cuda/)
   add_library(winnow_${name} STATIC ${sources})
   target_include_directories(winnow_${name} PUBLIC
     $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src> $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include>)

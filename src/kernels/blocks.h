@@ -21,7 +21,7 @@ inline int block_length(int pos) {
 }
 
 // The first position that a query at `pos` sees; a window of 0 hides nothing.
-inline int first_visible(int pos, int swa_window) {
+constexpr int first_visible(int pos, int swa_window) {
   return swa_window > 0 ? std::max(pos - swa_window + 1, 0) : 0;
 }
 
