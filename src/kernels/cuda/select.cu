@@ -140,7 +140,7 @@ void select(const Heads& heads, const Quota* quotas, const Slots& slots, int32_t
       std::min(limits.shared_bytes_per_block,
                limits.shared_bytes_per_multiprocessor / static_cast<size_t>(n_resident)) -
       kOwnBytes;
-  const int n_kept_keys = kept_keys_of((heads.most_rows + n_blocks - 1) / n_blocks, room);
+  const int n_kept_keys = kept_keys_of((heads.most_rows + n_blocks - 1) / n_blocks + 3, room);
   launch(&select_kernel, heads.n_heads, n_blocks, select_bytes(n_kept_keys), stream, heads.heads,
          quotas, slots, n_nan, n_blocks, n_kept_keys);
 }
@@ -157,8 +157,8 @@ void select_and_compact(const RowFormat& format, const Heads& heads, const Quota
   constexpr int kFew = 4096;
   const bool is_alone = n_blocks == 1 || heads.most_rows <= kFew;
   const size_t room = device_limits().shared_bytes_per_block - kOwnBytes;
-  const int n_kept_keys =
-      kept_keys_of(is_alone ? heads.most_rows : (heads.most_rows + n_blocks - 1) / n_blocks, room);
+  const int n_kept_keys = kept_keys_of(
+      is_alone ? heads.most_rows : (heads.most_rows + n_blocks - 1) / n_blocks + 3, room);
   launch(&select_and_compact_kernel, heads.n_heads, n_blocks, select_bytes(n_kept_keys), stream,
          static_cast<uint32_t>(format.key_bytes()), static_cast<uint32_t>(format.value_bytes()),
          heads.heads, quotas, slots, n_nan, n_blocks, n_kept_keys, is_alone);

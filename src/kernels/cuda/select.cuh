@@ -150,22 +150,54 @@ __device__ void count_digits(const Keys& keys, int bits, int shift, uint32_t fou
     atomicAdd(&shared.counts[(key >> shift) & static_cast<uint32_t>(n_bins - 1)], 1);
   };
   if constexpr (kIsFirst) {
-    constexpr int kUnroll = 4;
-    for (int base = 0; base < keys.n; base += kSelectThreads * kUnroll) {
-      uint32_t each[kUnroll];
+    const auto take = [&](int i, uint32_t key) {
+      if (i < keys.n_kept_keys) {
+        keys.kept[i] = key;
+      }
+      count(key);
+    };
+    // Four scores a load, as far as they lie so.
+    const bool is_aligned = (reinterpret_cast<uintptr_t>(keys.scores) & 15) == 0;
+    const int n_fours = is_aligned ? keys.n / 4 : 0;
+    constexpr int kUnroll = 2;
+    for (int base = 0; base < n_fours; base += kSelectThreads * kUnroll) {
+      float4 each[kUnroll];
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         const int i = base + u * kSelectThreads + thread;
-        each[u] = i < keys.n ? ordered(keys.scores[i]) : 0;
+        if (i < n_fours) {
+          each[u] = reinterpret_cast<const float4*>(keys.scores)[i];
+        }
       }
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         const int i = base + u * kSelectThreads + thread;
-        if (i < keys.n) {
-          if (i < keys.n_kept_keys) {
-            keys.kept[i] = each[u];
+        if (i < n_fours) {
+          const uint4 four = make_uint4(ordered(each[u].x), ordered(each[u].y), ordered(each[u].z),
+                                        ordered(each[u].w));
+          if (4 * i + 3 < keys.n_kept_keys) {
+            *reinterpret_cast<uint4*>(keys.kept + 4 * i) = four;
+            count(four.x), count(four.y), count(four.z), count(four.w);
+          } else {
+            take(4 * i, four.x), take(4 * i + 1, four.y);
+            take(4 * i + 2, four.z), take(4 * i + 3, four.w);
           }
-          count(each[u]);
+        }
+      }
+    }
+    constexpr int kUnrollOnes = 4;
+    for (int base = 4 * n_fours; base < keys.n; base += kSelectThreads * kUnrollOnes) {
+      float each[kUnrollOnes];
+#pragma unroll
+      for (int u = 0; u < kUnrollOnes; ++u) {
+        const int i = base + u * kSelectThreads + thread;
+        each[u] = i < keys.n ? keys.scores[i] : 0.0F;
+      }
+#pragma unroll
+      for (int u = 0; u < kUnrollOnes; ++u) {
+        const int i = base + u * kSelectThreads + thread;
+        if (i < keys.n) {
+          take(i, ordered(each[u]));
         }
       }
     }
@@ -403,7 +435,8 @@ __device__ inline int select_slots(const HeadArrays& head, const Quota& quota, i
     return keeps_all ? head.n : quota.n_keep;
   }
   const int n_scores = head.n - quota.n_first - quota.n_last;
-  const int per_block = (n_scores + sharers.n_blocks - 1) / sharers.n_blocks;
+  // A multiple of four, so that the scores of all blocks are aligned alike.
+  const int per_block = (n_scores + 4 * sharers.n_blocks - 1) / (4 * sharers.n_blocks) * 4;
   const int first = min(sharers.rank * per_block, n_scores);
   const int n = min(per_block, n_scores - first);
   const Keys keys{head.scores + quota.n_first + first, kept_keys, n, min(most_kept_keys, n)};
