@@ -1,5 +1,5 @@
 // Writes what the fuzz targets begin with: write_seeds FOLDER fills FOLDER/cache, FOLDER/gguf, FOLDER/npz,
-// FOLDER/spec, FOLDER/table and FOLDER/text.
+// FOLDER/roles, FOLDER/spec, FOLDER/table and FOLDER/text.
 
 #include <cstdio>
 #include <filesystem>
@@ -57,6 +57,17 @@ std::vector<std::string> specs() {
 
 const std::vector<std::string> kTexts{"1,2,3", "0 49151\n7\t", "naïve \xe4\xb8\xad\xf0\x9f\x8c\x8d",
                                       "two  words\xc2\xa0here"};
+
+// A byte for the format, a byte for the pieces, a text.
+const std::vector<std::string> kStructured{
+    "aa{\"a\": [1, \"b\"], c: 'd'} // e\n{\"f\": null}",
+    "ba<?xml?><!DOCTYPE a><a b=\"c\"><!-- d --><![CDATA[e]]>f<br/></a> g",
+    "caa,b\n1,\"2\"\"3\"\n",
+    "daa: 1\nb:\n  - c: |\n      d\n    e: {f: [g]}\n---\n",
+    "ea[a.b]\nc = \"d\"\ne = [1, {f = 2}]\ng = \"\"\"h\n\"\"\"\n",
+    "fa2024-01-02 03:04:05 INFO a b=c \"d\" {\"e\": 1}\n",
+    "ga# a\n\n| b |\n|---|\n| c |\n```json\n{\"d\": 1}\n```\n<|im_start|>user\ne<|im_end|>\nUser: "
+    "f"};
 
 // Of the smallest model, which cache_fuzz loads them with.
 std::vector<std::string> caches() {
@@ -116,6 +127,7 @@ int main(int argc, char** argv) {
   winnow::write(folder / "cache", winnow::caches());
   winnow::write(folder / "gguf", files);
   winnow::write(folder / "npz", winnow::cases());
+  winnow::write(folder / "roles", winnow::kStructured);
   winnow::write(folder / "spec", winnow::specs());
   winnow::write(folder / "table",
                 {R"({"weights": [1, 2.5]})", R"({"comment": "x", "rows": [[1, 2], [3, 4]]})"});

@@ -1,0 +1,30 @@
+// What a piece of a structured text is there for.
+#pragma once
+
+#include <cstdint>
+
+#include "base/name_table.h"
+
+namespace winnow::roles {
+
+// In ascending order of precedence: the role of a token that stands for bytes of several.
+enum class Role : uint8_t {
+  kSpace,   // white space between what means something
+  kProse,   // running text, comments, and what no format explains
+  kDelim,   // punctuation of the format
+  kValue,   // what is looked up
+  kHeader,  // names of columns, sections and speakers, time stamps
+  kKey,     // names that values are looked up by
+};
+
+inline constexpr int kRoles = 6;
+
+inline constexpr NameTable<Role, kRoles> kRoleNames{"role",
+                                                    {{Role::kKey, "KEY"},
+                                                     {Role::kValue, "VALUE"},
+                                                     {Role::kDelim, "DELIM"},
+                                                     {Role::kHeader, "HEADER"},
+                                                     {Role::kProse, "PROSE"},
+                                                     {Role::kSpace, "WS"}}};
+
+}  // namespace winnow::roles
