@@ -106,6 +106,8 @@ int run_main(int argc, char** argv) {
       "calibrate", "make the filters of a model that the method qfilters scores by");
   CLI::App* const score = app.add_subcommand(
       "score", "score keys, values and queries of a file by policies, without a model");
+  CLI::App* const roles =
+      app.add_subcommand("roles", "show what each part of a structured text is there for");
   CLI::App* const methods =
       app.add_subcommand("methods", "list the eviction methods and their options");
   const std::vector<std::pair<CLI::App*, Verb>> verbs{{run, add_run(*run)},
@@ -116,6 +118,7 @@ int run_main(int argc, char** argv) {
                                                       {tune, add_tune(*tune)},
                                                       {calibrate, add_calibrate(*calibrate)},
                                                       {score, add_score(*score)},
+                                                      {roles, add_roles(*roles)},
                                                       {methods, add_methods(*methods)}};
   try {
     std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);

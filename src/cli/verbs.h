@@ -20,6 +20,7 @@ Verb add_eval(CLI::App& app);
 Verb add_report(CLI::App& app);
 Verb add_tune(CLI::App& app);
 Verb add_calibrate(CLI::App& app);
+Verb add_roles(CLI::App& app);
 Verb add_score(CLI::App& app);
 Verb add_methods(CLI::App& app);
 

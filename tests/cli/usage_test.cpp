@@ -19,14 +19,16 @@ TEST(Usage, NeedsAVerb) {
 }
 
 TEST(Usage, SuggestsTheNearestVerb) {
-  expect_usage_error({"rnu", "-m", "x"},
-                     {"'rnu'", "did you mean 'run'",
-                      "run, compress, bench, eval, report, tune, calibrate, score, methods"});
+  expect_usage_error(
+      {"rnu", "-m", "x"},
+      {"'rnu'", "did you mean 'run'",
+       "run, compress, bench, eval, report, tune, calibrate, score, roles, methods"});
 }
 
 TEST(Usage, ListsTheVerbsWhereNoneIsNear) {
-  expect_usage_error({"transmogrify"}, {"unknown verb 'transmogrify' (allowed: run, compress, "
-                                        "bench, eval, report, tune, calibrate, score, methods)"});
+  expect_usage_error({"transmogrify"},
+                     {"unknown verb 'transmogrify' (allowed: run, compress, "
+                      "bench, eval, report, tune, calibrate, score, roles, methods)"});
 }
 
 TEST(Usage, SuggestsTheNearestOption) {
