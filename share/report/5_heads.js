@@ -1,11 +1,13 @@
 // What was measured of each head: medians by layer, and all heads of an arm.
 
-function headNames(rows) {
-  return [...new Set(rows.flatMap(row => Object.keys(row.group.heads || {})))];
+// What is compared first, then the rest.
+function headNames(panel, rows) {
+  const names = [...new Set(rows.flatMap(row => Object.keys(row.group.heads || {})))];
+  return names.sort((a, b) => (b === panel.primary) - (a === panel.primary));
 }
 
-function layersFigure(rows) {
-  const names = headNames(rows);
+function layersFigure(panel, rows) {
+  const names = headNames(panel, rows);
   if (names.length === 0) {
     return null;
   }
@@ -29,6 +31,7 @@ function layersFigure(rows) {
             name: plotText(armName(row.group)),
             x: layers,
             y: row.group.heads[name][statistic],
+            connectgaps: true,  // over layers that were not measured
             line: {color: style.color, width: 1.5},
             marker: {color: style.color, symbol: style.symbol, size: 6},
             hovertemplate: plotText(armName(row.group)) + "<br>layer %{x}: %{y}<extra></extra>",
@@ -52,8 +55,8 @@ function layersFigure(rows) {
   };
 }
 
-function headsFigure(rows) {
-  const names = headNames(rows);
+function headsFigure(panel, rows) {
+  const names = headNames(panel, rows);
   const isFull = row => row.group.policy === "full" ? 1 : 0;
   const shown = rows.filter(row => row.group.heads).sort((a, b) => isFull(a) - isFull(b));
   if (names.length === 0) {

@@ -72,7 +72,7 @@ function panelElement(panel, depth) {
   const figures =
       (cuts(rows) ?
            [qualityFigure(panel, rows), depth, keptFigure(rows), timeFigure(rows), memoryFigure(rows)] :
-           [layersFigure(rows), headsFigure(rows)])
+           [layersFigure(panel, rows), headsFigure(panel, rows)])
           .filter(Boolean);
   const isMeasured = rows.some(row => row.group.n > 0);
 
