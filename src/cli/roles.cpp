@@ -1,4 +1,4 @@
-// winnow roles: what each part of a structured text is there for, as colours, as spans, and as shares of its bytes.
+// winnow roles: what each part of a structured text is there for, as colours, as spans or tokens, and as shares of these.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -18,6 +18,8 @@
 #include "base/text.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
+#include "engine/token_roles.h"
+#include "model/model.h"
 #include "roles/stream.h"
 
 namespace winnow::cli {
@@ -33,6 +35,9 @@ struct RolesFlags {
   bool is_json = false;
   bool is_html = false;
   bool is_colored = false;
+  std::string model;
+  bool is_by_token = false;
+  bool is_flipped = false;
 };
 
 // Of a terminal, and of HTML.
@@ -89,15 +94,18 @@ class Pieces {
   std::vector<char> buffer_ = std::vector<char>(size_t{1} << 20);
 };
 
+// Of bytes, or of tokens.
 struct Shares {
-  std::map<Role, uint64_t> n_bytes;
-  std::map<std::string_view, uint64_t> n_bytes_of_language;
+  explicit Shares(const char* counted) : unit(counted) {}
+
+  const char* unit;
+  std::map<Role, uint64_t> n_of_role;
+  std::map<std::string_view, uint64_t> n_of_language;
   uint64_t n_all = 0;
 
-  void add(const Span& span) {
-    const uint64_t n = span.end - span.begin;
-    n_bytes[span.label.role] += n;
-    n_bytes_of_language[span.label.language()] += n;
+  void add(const roles::Label& label, uint64_t n) {
+    n_of_role[label.role] += n;
+    n_of_language[label.language()] += n;
     n_all += n;
   }
   double share(uint64_t n) const {
@@ -122,9 +130,11 @@ std::string printable(std::string_view text, bool is_html) {
   return safe;
 }
 
-std::string span_json(const Span& span) {
-  return "{\"start\": " + std::to_string(span.begin) + ", \"end\": " + std::to_string(span.end) +
-         ", \"role\": \"" + roles::kRoleNames.name(span.label.role) +
+// `first` is put before what all spans have.
+std::string span_json(const Span& span, const std::string& first = "") {
+  return "{" + first + "\"start\": " + std::to_string(span.begin) +
+         ", \"end\": " + std::to_string(span.end) + ", \"role\": \"" +
+         roles::kRoleNames.name(span.label.role) +
          "\", \"depth\": " + std::to_string(span.label.depth) +
          ", \"in_string\": " + (span.label.is_in_string ? "true" : "false") +
          ", \"block\": " + std::to_string(span.label.block) + ", \"language\": \"" +
@@ -132,18 +142,20 @@ std::string span_json(const Span& span) {
 }
 
 std::string shares_json(const Shares& shares) {
-  std::string text = "\"bytes\": " + std::to_string(shares.n_all) + ",\n  \"roles\": {";
+  // The tokens themselves are "tokens".
+  const std::string count = std::string(shares.unit) == "tokens" ? "n_tokens" : shares.unit;
+  std::string text = "\"" + count + "\": " + std::to_string(shares.n_all) + ",\n  \"roles\": {";
   const char* separator = "";
   for (const auto& entry : roles::kRoleNames.entries) {
-    const auto found = shares.n_bytes.find(entry.value);
-    const uint64_t n = found == shares.n_bytes.end() ? 0 : found->second;
-    text += separator + ("\"" + std::string(entry.name)) + "\": {\"bytes\": " + std::to_string(n) +
-            ", \"share\": " + rounded_text(shares.share(n), 6) + "}";
+    const auto found = shares.n_of_role.find(entry.value);
+    const uint64_t n = found == shares.n_of_role.end() ? 0 : found->second;
+    text += separator + ("\"" + std::string(entry.name)) + "\": {\"" + count +
+            "\": " + std::to_string(n) + ", \"share\": " + rounded_text(shares.share(n), 6) + "}";
     separator = ", ";
   }
   text += "},\n  \"languages\": {";
   separator = "";
-  for (const auto& [language, n] : shares.n_bytes_of_language) {
+  for (const auto& [language, n] : shares.n_of_language) {
     text += separator + ("\"" + std::string(language)) + "\": " + std::to_string(n);
     separator = ", ";
   }
@@ -153,15 +165,15 @@ std::string shares_json(const Shares& shares) {
 std::string shares_text(const Shares& shares) {
   std::string text;
   for (const auto& entry : roles::kRoleNames.entries) {
-    const auto found = shares.n_bytes.find(entry.value);
-    const uint64_t n = found == shares.n_bytes.end() ? 0 : found->second;
+    const auto found = shares.n_of_role.find(entry.value);
+    const uint64_t n = found == shares.n_of_role.end() ? 0 : found->second;
     std::array<char, 64> line{};
-    std::snprintf(line.data(), line.size(), "%-6s %10llu bytes %6.2f %%\n", entry.name,
-                  static_cast<unsigned long long>(n), 100 * shares.share(n));
+    std::snprintf(line.data(), line.size(), "%-6s %10llu %s %6.2f %%\n", entry.name,
+                  static_cast<unsigned long long>(n), shares.unit, 100 * shares.share(n));
     text += line.data();
   }
   text += "formats:";
-  for (const auto& [language, n] : shares.n_bytes_of_language) {
+  for (const auto& [language, n] : shares.n_of_language) {
     text += " " + std::string(language) + " " + rounded_text(100 * shares.share(n), 1) + " %";
   }
   return text + "\n";
@@ -186,32 +198,89 @@ std::string html_span(const Span& span, std::string_view text) {
          printable(text, true) + "</span>";
 }
 
-int show_roles(const RolesFlags& flags) {
-  const roles::Format& format = roles::find_format(flags.is_paper ? "paper" : flags.format);
-  const bool is_shown =
-      flags.is_html || (!flags.is_json && (flags.is_colored || isatty(STDOUT_FILENO) != 0));
+std::string json_head(const roles::Format& format, const char* list) {
+  return "{\n  \"format\": \"" + std::string(format.name) + "\",\n  \"" + list + "\": [";
+}
+
+std::string head(const RolesFlags& flags, const roles::Format& format, const char* list) {
+  return flags.is_html ? html_head() : flags.is_json ? json_head(format, list) : "";
+}
+
+// A piece of the text in its colour.
+std::string shown(const RolesFlags& flags, const Span& span, std::string_view text) {
+  return flags.is_html ? html_span(span, text)
+                       : color_of(span.label.role).escape + printable(text, false);
+}
+
+std::string tail(const RolesFlags& flags, const Shares& shares, bool is_shown) {
+  if (flags.is_html) {
+    return "</pre><hr><pre>" + shares_text(shares) + "</pre></body></html>\n";
+  }
+  if (flags.is_json) {
+    return "\n  ],\n  " + shares_json(shares) + "\n}\n";
+  }
+  return (is_shown ? "\033[0m\n" : "") + shares_text(shares);
+}
+
+// The tokens of a text that a model makes of it, each a span with the label of its bytes.
+struct TokenSpans {
+  std::vector<model::Token> tokens;
+  std::vector<Span> spans;
+};
+
+TokenSpans token_spans(const RolesFlags& flags, const roles::Format& format,
+                       const std::string& text) {
+  const model::Model model(flags.model, {});
+  TokenSpans result{.tokens = model.vocabulary().tokenize(text, model::SpecialText::kPlain),
+                    .spans = {}};
+  const std::vector<model::ByteRange> ranges =
+      model::byte_ranges(model.vocabulary(), text, result.tokens);
+  const std::vector<roles::Label> labels = engine::token_labels(
+      ranges, roles::label_text(text, format), engine::precedence_of(format, flags.is_flipped));
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    result.spans.push_back({ranges[i].begin, ranges[i].end, labels[i]});
+  }
+  return result;
+}
+
+int show_tokens(const RolesFlags& flags, const roles::Format& format, bool is_shown) {
+  const std::string text = read_text_file(flags.file);
+  const TokenSpans found = token_spans(flags, format, text);
+  Shares shares("tokens");
+  std::string output = head(flags, format, "tokens");
+  for (size_t i = 0; i < found.spans.size(); ++i) {
+    const Span& span = found.spans[i];
+    shares.add(span.label, 1);
+    if (flags.is_json) {
+      output += (i == 0 ? "\n    " : ",\n    ") +
+                span_json(span, "\"id\": " + std::to_string(found.tokens[i]) + ", ");
+    } else if (is_shown) {
+      output += shown(flags, span, text.substr(span.begin, span.end - span.begin));
+    }
+  }
+  write_output(output + tail(flags, shares, is_shown));
+  return 0;
+}
+
+int show_spans(const RolesFlags& flags, const roles::Format& format, bool is_shown) {
   Pieces pieces(flags.file);
   roles::Stream stream(format);
-  Shares shares;
+  Shares shares("bytes");
   std::string text;  // that no span was shown for yet
   size_t n_shown = 0;
   const char* separator = "\n    ";
-  write_output(flags.is_html ? html_head()
-               : flags.is_json
-                   ? "{\n  \"format\": \"" + std::string(format.name) + "\",\n  \"spans\": ["
-                   : "");
+  write_output(head(flags, format, "spans"));
   const auto show = [&] {
     std::string output;
     for (const Span& span : stream.take()) {
-      shares.add(span);
+      shares.add(span.label, span.end - span.begin);
       if (flags.is_json) {
         output += separator + span_json(span);
         separator = ",\n    ";
       } else if (is_shown) {
         const std::string_view part =
             std::string_view(text).substr(span.begin - n_shown, span.end - span.begin);
-        output += flags.is_html ? html_span(span, part)
-                                : color_of(span.label.role).escape + printable(part, false);
+        output += shown(flags, span, part);
       }
       if (is_shown && output.size() > (size_t{1} << 20)) {
         write_output(output);
@@ -233,14 +302,21 @@ int show_roles(const RolesFlags& flags) {
   }
   stream.finish();
   show();
-  if (flags.is_html) {
-    write_output("</pre><hr><pre>" + shares_text(shares) + "</pre></body></html>\n");
-  } else if (flags.is_json) {
-    write_output("\n  ],\n  " + shares_json(shares) + "\n}\n");
-  } else {
-    write_output((is_shown ? "\033[0m\n" : "") + shares_text(shares));
-  }
+  write_output(tail(flags, shares, is_shown));
   return 0;
+}
+
+int show_roles(const RolesFlags& flags) {
+  const roles::Format& format = roles::find_format(flags.is_paper ? "paper" : flags.format);
+  if (flags.is_by_token != !flags.model.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                flags.is_by_token ? "--tokens needs a model (-m) whose tokens they are"
+                                  : "-m names the model whose tokens --tokens shows");
+  }
+  const bool is_shown =
+      flags.is_html || (!flags.is_json && (flags.is_colored || isatty(STDOUT_FILENO) != 0));
+  return flags.is_by_token ? show_tokens(flags, format, is_shown)
+                           : show_spans(flags, format, is_shown);
 }
 
 std::string format_names() {
@@ -259,8 +335,14 @@ Verb add_roles(CLI::App& app) {
   app.add_option("--roles", flags->format, "the text's format: " + format_names())
       ->capture_default_str();
   app.add_flag("--roles-paper", flags->is_paper, "the rules of the published study: --roles paper");
+  app.add_option("-m,--model", flags->model, "a GGUF file, for --tokens");
+  CLI::Option* const tokens =
+      app.add_flag("--tokens", flags->is_by_token, "label the tokens that the model makes of it");
+  app.add_flag("--roles-flip", flags->is_flipped,
+               "with --tokens: a token that has DELIM in it is DELIM, as in the study's ablation")
+      ->needs(tokens);
   CLI::Option* const json =
-      app.add_flag("--json", flags->is_json, "print spans and shares as JSON");
+      app.add_flag("--json", flags->is_json, "print spans or tokens, and shares, as JSON");
   app.add_flag("--html", flags->is_html, "print the text as a page in colours")->excludes(json);
   app.add_flag("--color", flags->is_colored,
                "print the text in colours where the output is no terminal too");

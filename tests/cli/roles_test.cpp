@@ -54,6 +54,25 @@ TEST(Roles, WritesAPage) {
       << outcome.out;
 }
 
+TEST(Roles, LabelsTheTokensOfAModel) {
+  const Outcome outcome =
+      run_winnow({"roles", "-", "-m", tiny_model(), "--tokens", "--json"}, "{\"a\": [\"b c\"]}");
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const nlohmann::json json = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(json["n_tokens"], json["tokens"].size());
+  int n_keys = 0;
+  for (const nlohmann::json& token : json["tokens"]) {
+    EXPECT_GE(token["id"], 0);
+    EXPECT_LT(token["start"], token["end"]);
+    n_keys += token["role"] == "KEY" ? 1 : 0;
+  }
+  EXPECT_GT(n_keys, 0);
+  EXPECT_EQ(json["roles"]["KEY"]["n_tokens"], n_keys);
+  expect_refused(run_winnow({"roles", "-", "--tokens"}, "x"), kInvalidArgument, {"--tokens", "-m"});
+  expect_refused(run_winnow({"roles", "-", "-m", tiny_model()}, "x"), kInvalidArgument,
+                 {"--tokens"});
+}
+
 TEST(Roles, RefusesUnknownFormatsAndFiles) {
   expect_refused(run_winnow({"roles", "-", "--roles", "jsno"}), kInvalidArgument,
                  {"unknown format 'jsno'", "json"});

@@ -1,0 +1,35 @@
+// What the tokens of a text are there for, from the labels of their bytes.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "model/token_bytes.h"
+#include "model/vocabulary.h"
+#include "roles/formats.h"
+
+namespace winnow::engine {
+
+// Which role a token has whose bytes have several.
+enum class Precedence {
+  kOwn,           // that of roles::Role: a token is WS only where all of it is
+  kPaper,         // as the published study: WS before PROSE
+  kPaperFlipped,  // and DELIM before all
+};
+
+// Of the labels of `format`; `is_flipped` is the study's ablation.
+Precedence precedence_of(const roles::Format& format, bool is_flipped = false);
+
+// The label of the first byte, from the left, that has the winning role, with the greatest depth that such bytes have; a token
+// without bytes of the text is PROSE. bytes [n_tokens], ascending; spans without a gap over the text.
+std::vector<roles::Label> token_labels(std::span<const model::ByteRange> bytes,
+                                       std::span<const roles::Span> spans,
+                                       Precedence precedence = Precedence::kOwn);
+
+// The roles of the tokens that `text` was tokenised to, [n_tokens]. Throws what model::byte_ranges throws.
+std::vector<roles::Role> token_roles(const model::Vocabulary& vocabulary, std::string_view text,
+                                     std::span<const model::Token> tokens,
+                                     const roles::Format& format);
+
+}  // namespace winnow::engine
