@@ -26,7 +26,8 @@ struct SessionOptions {
   bool allow_beyond_context = false;  // permits a larger n_ctx than that
   int n_batch = 512;                  // most prompt tokens computed at once
   int n_threads = -1;                 // 1 to 512; -1: as many as the machine reports
-  // When a prompt is cut to the budget: "after-prompt", "before-question" or "per-chunk".
+  // When a prompt is cut to the budget: "after-prompt", "before-question", "per-chunk", or, to reproduce the results of
+  // programs that evict before they attend, "legacy-order" (docs/policies.md).
   std::string evict = "after-prompt";
   std::string prefill = "auto";    // "layer-major", "chunk-major", or "auto" for what fits `evict`
   bool has_chat_template = true;   // false: turns are fed without one

@@ -9,7 +9,8 @@ const QUESTION_LINES = {
   none: "dot",
   agnostic: "dot",
   aware: "dash",
-  "per-chunk": "dashdot"
+  "per-chunk": "dashdot",
+  "legacy-order": "longdash"
 };
 const METHODS = [...new Set(data.folders.flatMap(folder => folder.arms.map(arm => arm.method)))];
 

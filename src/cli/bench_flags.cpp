@@ -54,10 +54,11 @@ std::vector<int> split_threads(const std::vector<std::string>& lists) {
 
 engine::EvictWhen parse_eviction(std::string_view name) {
   const engine::EvictWhen when = engine::parse_evict_when(name);
-  if (when == engine::EvictWhen::kBeforeQuestion) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        "--evict before-question: a benchmark has no question (allowed: after-prompt, per-chunk)");
+  if (when != engine::EvictWhen::kAfterPrompt && when != engine::EvictWhen::kPerChunk) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--evict " + std::string(name) +
+                    ": a benchmark has no question, and attends before it evicts (allowed: "
+                    "after-prompt, per-chunk)");
   }
   return when;
 }

@@ -19,10 +19,14 @@ int compress(const RunFlags& flags) {
     set_log_level(LogLevel::kWarning);
   }
   const engine::RunOptions options = run_options(flags);
-  if (options.session.evict == engine::EvictWhen::kAfterPrompt) {
+  if (options.session.evict != engine::EvictWhen::kBeforeQuestion &&
+      options.session.evict != engine::EvictWhen::kPerChunk) {
     throw Error(ErrorCode::kInvalidArgument,
-                "--evict after-prompt: compress reads no question (allowed: before-question, "
-                "per-chunk)");
+                "--evict " + flags.evict +
+                    (options.session.evict == engine::EvictWhen::kAfterPrompt
+                         ? ": compress reads no question"
+                         : ": a cache that was read in legacy order is not saved") +
+                    " (allowed: before-question, per-chunk)");
   }
   policy::Policy policy =
       make_policy(flags.policy, budget_text(flags), {.evict = options.session.evict});

@@ -45,7 +45,9 @@ void add_eval_flags(CLI::App& app, EvalFlags& flags) {
   app.add_option(
       "--question", flags.questions,
       "agnostic: the document is cut before the question is read; aware: after it; both; "
-      "per-chunk: while the prompt is read (default: agnostic)");
+      "per-chunk: while the prompt is read; legacy-order: before the attention of each chunk, as "
+      "published programs did by mistake (default: agnostic)");
+  app.add_flag("--legacy-order", flags.is_legacy_order, "--question legacy-order, beside others");
   app.add_option("-f,--file", flags.files, "texts for tasks on real text");
   app.add_option("--target", evaluation.n_targets,
                  "ppl: tokens scored after a context that is cut once; 0: token by token, cut as "
@@ -82,9 +84,13 @@ eval::EvaluationOptions evaluation_options(const EvalFlags& flags) {
       options.lengths.push_back(length_of(item));
     }
   }
-  if (!flags.questions.empty()) {
+  std::vector<std::string> questions = split_lists(flags.questions, "--question", ';');
+  if (flags.is_legacy_order) {
+    questions.emplace_back(eval::question_mode_name(eval::QuestionMode::kLegacyOrder));
+  }
+  if (!questions.empty()) {
     options.questions.clear();
-    for (const std::string& item : split_lists(flags.questions, "--question", ';')) {
+    for (const std::string& item : questions) {
       for (const eval::QuestionMode mode : eval::parse_question_modes(item)) {
         if (std::ranges::count(options.questions, mode) == 0) {
           options.questions.push_back(mode);

@@ -22,6 +22,7 @@ struct EvalFlags {
   std::vector<std::string> budgets;
   std::vector<std::string> lengths;
   std::vector<std::string> questions;
+  bool is_legacy_order = false;
   std::vector<std::string> files;
   std::string shard = "1/1";
   std::string baseline;

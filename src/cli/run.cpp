@@ -24,6 +24,14 @@ void check_question(const RunFlags& flags) {
   }
 }
 
+void check_saving(const RunFlags& flags) {
+  if (engine::parse_evict_when(flags.evict) == engine::EvictWhen::kLegacyOrder &&
+      !flags.save_cache.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--save-cache: a cache that was read in legacy order is not saved");
+  }
+}
+
 // From the start, or from --cache.
 std::unique_ptr<engine::Run> plan_run(const RunFlags& flags, engine::RunOptions& options,
                                       std::optional<policy::Policy> policy, model::Model& model) {
@@ -43,6 +51,7 @@ int answer(const RunFlags& flags) {
   if (flags.is_quiet) {
     set_log_level(LogLevel::kWarning);
   }
+  check_saving(flags);
   engine::RunOptions options = run_options(flags);
   std::optional<policy::Policy> policy;
   if (flags.cache.empty()) {

@@ -150,9 +150,15 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
   app.add_option("--cache", flags.cache,
                  "go on from a cache file: policy, types and template are the file's")
       ->check(refuse_empty);
-  app.add_option("--evict", flags.evict,
-                 "after-prompt, before-question or per-chunk; with --cache, as in the file")
-      ->capture_default_str();
+  CLI::Option* const evict =
+      app.add_option("--evict", flags.evict,
+                     "after-prompt, before-question or per-chunk; with --cache, as in the file")
+          ->capture_default_str();
+  app.add_flag("--legacy-order")
+      ->description(
+          "evict before each chunk's own attention, as published programs did by mistake: to "
+          "reproduce their results only; short for --evict legacy-order")
+      ->excludes(evict);
   app.add_option("--save-cache", flags.save_cache, "write the cache to a file in the end")
       ->check(refuse_empty);
   add_input_flags(app, flags);
@@ -187,7 +193,10 @@ void note_given_flags(const CLI::App& app, RunFlags& flags) {
   flags.has_file = is_given("--file");
   flags.has_ids = is_given("--ids");
   flags.has_ratio = is_given("--compression-ratio");
-  flags.has_evict = is_given("--evict");
+  if (is_given("--legacy-order")) {
+    flags.evict = engine::evict_when_name(engine::EvictWhen::kLegacyOrder);
+  }
+  flags.has_evict = is_given("--evict") || is_given("--legacy-order");
   flags.has_key_type = is_given("--cache-type-k");
   flags.has_value_type = is_given("--cache-type-v");
 }

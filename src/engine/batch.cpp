@@ -34,6 +34,9 @@ void Batch::add(Sequence& sequence, std::span<const Token> prompt, PromptEvictio
   if (n_sequences() == limits_.n_sequences) {
     refuse("the batch has " + std::to_string(n_sequences()) + " sequences, its most");
   }
+  if (eviction == PromptEviction::kLegacyOrder) {
+    refuse("prompts are not read in legacy order in a batch");
+  }
   check_admissible(sequence,
                    {.n_tokens = static_cast<int>(prompt.size()),
                     .n_batch = engine_.options().n_batch,

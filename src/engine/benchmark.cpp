@@ -33,9 +33,11 @@ const BenchmarkOptions& checked(const model::Model& model, const BenchmarkOption
                     " tokens are too many (at most " + std::to_string(kMaxTogether) +
                     " tokens together)");
   }
-  if (options.evict == EvictWhen::kBeforeQuestion) {
+  if (options.evict != EvictWhen::kAfterPrompt && options.evict != EvictWhen::kPerChunk) {
     throw Error(ErrorCode::kInvalidArgument,
-                "a benchmark has no question to evict before (allowed: after-prompt, per-chunk)");
+                std::string("a benchmark has no question to evict before, and attends first; "
+                            "--evict ") +
+                    evict_when_name(options.evict) + " (allowed: after-prompt, per-chunk)");
   }
   return options;
 }

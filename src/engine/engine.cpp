@@ -65,7 +65,8 @@ Engine::Engine(const model::Model& model, const EngineOptions& options)
                options.n_threads),
       step_(attend_shape(model), options.n_threads,
             {.all = model.rotation(n_ctx(model, options)), .windowed = model.windowed_rotation()}),
-      graphs_(model, n_ctx(model, options), step_, backend_) {
+      end_aligned_(attend_shape(model), options.n_threads),
+      graphs_(model, n_ctx(model, options), step_, end_aligned_, backend_) {
   if (options.n_batch < 1) {
     throw Error(ErrorCode::kInvalidArgument,
                 "a batch of " + std::to_string(options.n_batch) + " tokens; at least 1 is needed");
@@ -82,7 +83,7 @@ std::vector<std::vector<float>> Engine::feed(std::span<const Feed> feeds,
     check_admissible(*feed.sequence,
                      {.n_tokens = static_cast<int>(feed.tokens.size()),
                       .n_batch = options_.n_batch,
-                      .is_cut = options.eviction == PromptEviction::kPerChunk},
+                      .is_cut = cuts_chunks(options.eviction)},
                      model_.hyper());
     check_tokens(feed.tokens, model_.hyper().n_vocab);
     check_filters(feed.sequence->policy, model_);
@@ -98,7 +99,9 @@ std::vector<std::vector<float>> Engine::feed(std::span<const Feed> feeds,
     feed.sequence->is_usable = false;  // until all layers agree again
     feed.sequence->evicted_during_prompt |= feed.sequence->cache.has_gaps();
   }
-  if (options.order == PrefillOrder::kChunkMajor) {
+  if (options.eviction == PromptEviction::kLegacyOrder) {
+    feed_legacy_order(prompt);
+  } else if (options.order == PrefillOrder::kChunkMajor) {
     feed_chunk_major(prompt);
   } else {
     feed_layer_major(prompt);
@@ -206,6 +209,76 @@ void Engine::feed_layer_major(PromptFeed& prompt) {
     prompt.collect(chunk, rest, model_.hyper().n_embd);
     rest = rest.subspan(chunk.tokens.size() * n_embd);
   }
+}
+
+void Engine::feed_legacy_order(PromptFeed& prompt) {
+  const int n_layers = model_.hyper().n_layers;
+  prompt.expect_steps(static_cast<int64_t>(prompt.chunks.size()) * n_layers);
+  std::vector<float> residual;
+  for (const Chunk& chunk : prompt.chunks) {
+    WINNOW_CHECK(chunk.sequences.size() == 1);
+    Sequence& sequence = *chunk.sequences[0];
+    residual.resize(chunk.tokens.size() * static_cast<size_t>(model_.hyper().n_embd));
+    const std::vector<int64_t> shares = evictor_.layer_shares(sequence, chunk.n_tokens);
+    bool is_cut = false;
+    for (int layer = 0; layer < n_layers; ++layer) {
+      prompt.check_cancel();
+      if (model_.hyper().swa_window(layer) > 0) {
+        run_layers(chunk, layer, 1, residual.data());
+      } else {
+        is_cut |=
+            run_layer_legacy(chunk, layer, shares[static_cast<size_t>(layer)], residual.data());
+      }
+      settle(chunk, layer, 1);
+      prompt.step_done();
+    }
+    prompt.collect(chunk, residual, model_.hyper().n_embd);
+    sequence.evictions.count += is_cut ? 1 : 0;
+    sequence.evicted_during_prompt |= is_cut;
+  }
+}
+
+// As run_layers() of one layer, which is cut before the chunk attends to it. Returns whether rows went.
+bool Engine::run_layer_legacy(const Chunk& chunk, int layer, int64_t share, float* residual) {
+  Sequence& sequence = *chunk.sequences[0];
+  GraphShape shape{.first_layer = layer,
+                   .n_layers = 1,
+                   .n_tokens = static_cast<int>(chunk.tokens.size()),
+                   .has_logits = false,
+                   .is_observed = is_observed(chunk),
+                   .part = LayerPart::kUpToAppend};
+  const auto set_residual = [&](const StepGraph& graph) {
+    if (graph.tokens != nullptr) {
+      set_input(graph.tokens, chunk.tokens.data());
+    } else {
+      set_input(graph.residual, residual);
+    }
+  };
+  const auto copy_of = [](const ggml_tensor* tensor) {
+    std::vector<float> floats(static_cast<size_t>(ggml_nelements(tensor)));
+    ggml_backend_tensor_get(tensor, floats.data(), 0, ggml_nbytes(tensor));
+    return floats;
+  };
+  step_.set_slices(chunk.slices);
+  StepGraph& first = graphs_.get(shape);
+  set_input(first.positions, chunk.rotations.data());
+  set_residual(first);
+  compute(first);
+  const std::vector<float> queries = copy_of(first.queries);
+  const std::vector<float> values = copy_of(first.values);
+  sequence.cache.record_peak();
+  const bool is_cut = evictor_.evict(sequence, layer, share);
+
+  end_aligned_.set_rows(chunk.slices, layer);
+  shape.part = LayerPart::kFromAttend;
+  shape.is_observed = false;
+  StepGraph& second = graphs_.get(shape);
+  set_residual(second);
+  set_input(second.queries, queries.data());
+  set_input(second.values, values.data());
+  compute(second);
+  ggml_backend_tensor_get(second.output, residual, 0, ggml_nbytes(second.output));
+  return is_cut;
 }
 
 // residual [n_tokens, n_embd] (padded) is read, unless the layers start at 0, and overwritten.
@@ -352,7 +425,8 @@ void Engine::run_mixed(Chunk& chunk, std::span<const StepInput> inputs,
 void Engine::compute(StepGraph& graph) {
   backend_.compute(graph.graph);
   peak_.graph_bytes = std::max(peak_.graph_bytes, graphs_.buffer_bytes());
-  peak_.scratch_bytes = std::max(peak_.scratch_bytes, step_.scratch_bytes());
+  peak_.scratch_bytes =
+      std::max(peak_.scratch_bytes, step_.scratch_bytes() + end_aligned_.scratch_bytes());
 }
 
 Engine::Footprint Engine::footprint(const Workload& work) {
@@ -363,11 +437,17 @@ Engine::Footprint Engine::footprint(const Workload& work) {
       static_cast<size_t>(work.n_prompt / options_.n_batch) * static_cast<size_t>(rows) +
       static_cast<size_t>(n_last > 0 ? padded_rows(n_last) : 0);
   const bool is_layer_major = work.order == PrefillOrder::kLayerMajor;
-  const size_t layers = graphs_.measure({.first_layer = 0,
-                                         .n_layers = is_layer_major ? 1 : n_layers,
-                                         .n_tokens = rows,
-                                         .has_logits = false,
-                                         .compares_residual = work.is_compared});
+  GraphShape shape{.first_layer = 0,
+                   .n_layers = is_layer_major || work.is_legacy ? 1 : n_layers,
+                   .n_tokens = rows,
+                   .has_logits = false,
+                   .compares_residual = work.is_compared};
+  const bool has_whole_layers = !work.is_legacy || model_.hyper().has_windows();
+  size_t layers = has_whole_layers ? graphs_.measure(shape) : 0;
+  for (const LayerPart part : {LayerPart::kUpToAppend, LayerPart::kFromAttend}) {
+    shape.part = part;
+    layers = std::max(layers, work.is_legacy ? graphs_.measure(shape) : size_t{0});
+  }
   const int n_output_rows = work.has_all_logits ? std::min(work.n_prompt, kOutputRows) : 1;
   const size_t output = graphs_.measure({.first_layer = n_layers,
                                          .n_layers = 0,
@@ -378,14 +458,17 @@ Engine::Footprint Engine::footprint(const Workload& work) {
   return {
       .graph_bytes =
           std::max({layers, output, work.n_decoded > 0 ? graphs_.measure(decode) : size_t{0}}),
-      .scratch_bytes = step_.measure_scratch(
-          {.n_positions = work.n_held + work.n_prompt + work.n_decoded,
-           .is_decoded = work.n_decoded > 0,
-           .n_mass_rows = std::min(work.n_mass_rows, work.n_held + work.n_prompt + work.n_decoded),
-           .n_counted = work.is_counted ? std::clamp(work.n_prompt, 1, options_.n_batch) : 0,
-           .n_rows = work.n_rows,
-           .is_turned = work.is_contiguous,
-           .rotation_end = work.rotation_end}),
+      .scratch_bytes =
+          (work.is_legacy ? end_aligned_.measure_scratch(work.n_rows) : 0) +
+          step_.measure_scratch(
+              {.n_positions = work.n_held + work.n_prompt + work.n_decoded,
+               .is_decoded = work.n_decoded > 0,
+               .n_mass_rows =
+                   std::min(work.n_mass_rows, work.n_held + work.n_prompt + work.n_decoded),
+               .n_counted = work.is_counted ? std::clamp(work.n_prompt, 1, options_.n_batch) : 0,
+               .n_rows = work.n_rows,
+               .is_turned = work.is_contiguous,
+               .rotation_end = work.rotation_end}),
       .residual_bytes =
           is_layer_major
               ? n_residual_rows * static_cast<size_t>(model_.hyper().n_embd) * sizeof(float)

@@ -11,6 +11,7 @@
 #include "engine/step_graph.h"
 #include "kernels/cache_ops.h"
 #include "kernels/cpu_backend.h"
+#include "kernels/end_aligned.h"
 #include "model/model.h"
 
 namespace winnow::engine {
@@ -46,7 +47,7 @@ class Engine {
 
   // Feeds each sequence's tokens after what it has; the sequences differ, the lengths may. Returns for each feed the
   // logits it wants, [n_wanted, n_vocab]. Throws invalid_argument (no tokens, a token beyond the vocabulary, no room in
-  // a cache, layer-major with per-chunk eviction, a sequence that is not usable), resource_exhausted, or cancelled,
+  // a cache, an order that check_order() refuses, a sequence that is not usable), resource_exhausted, or cancelled,
   // after which the sequences are unusable.
   std::vector<std::vector<float>> feed(std::span<const Feed> feeds, const FeedOptions& options);
 
@@ -87,6 +88,7 @@ class Engine {
     bool is_compared = false;  // the policy wants to know what attention changes
     int n_rows;                // the most rows of a head
     bool is_contiguous = false;  // the policy's positions are
+    bool is_legacy = false;      // PromptEviction::kLegacyOrder
     int rotation_end = 0;        // of the cache before
   };
   // What that will take: the graphs' buffer, attention scratch, and the residual stream.
@@ -106,7 +108,9 @@ class Engine {
   void watch(Sequence& sequence) const;
   void feed_chunk_major(PromptFeed& prompt);
   void feed_layer_major(PromptFeed& prompt);
+  void feed_legacy_order(PromptFeed& prompt);
   void run_layers(const Chunk& chunk, int first_layer, int n_layers, float* residual);
+  bool run_layer_legacy(const Chunk& chunk, int layer, int64_t share, float* residual);
   void settle(const Chunk& chunk, int first_layer, int n_layers);
   void run_decode(const Chunk& chunk, std::vector<float>& logits);
   void run_mixed(Chunk& chunk, std::span<const StepInput> inputs, std::vector<float>& logits);
@@ -118,6 +122,7 @@ class Engine {
   kernels::CpuBackend backend_;
   Evictor evictor_;
   kernels::StepContext step_;
+  kernels::EndAlignedAttention end_aligned_;
   StepGraphs graphs_;
   Chunk step_chunk_;  // of step(); kept for its memory
   Footprint peak_{};

@@ -19,7 +19,7 @@ constexpr NameTable<std::optional<PrefillOrder>, 3> kPrefillOrders{
 // Feeds share chunks, except where chunks are the occasions of eviction: there a neighbour would change what is kept.
 std::vector<Chunk> cut_into_chunks(std::span<const Feed> feeds, PromptEviction eviction,
                                    int n_batch) {
-  const bool shares_chunks = eviction != PromptEviction::kPerChunk;
+  const bool shares_chunks = !cuts_chunks(eviction);
   std::vector<Chunk> chunks;
   for (const Feed& feed : feeds) {
     size_t fed = 0;
@@ -44,6 +44,38 @@ std::vector<Chunk> cut_into_chunks(std::span<const Feed> feeds, PromptEviction e
   return chunks;
 }
 
+// Why a policy cannot act before attention; empty where it can.
+std::string legacy_problem(const policy::Policy& policy) {
+  if (policy.is_unlimited()) {
+    return "evicts nothing; give a --budget";
+  }
+  const policy::Needs needs = policy.needs();
+  if (needs.n_queries > 0 || needs.column_mass || needs.query_moments ||
+      needs.residual_similarity) {
+    return "goes by what attention leaves behind (queries, their moments, column mass, changes of "
+           "the residual stream), which is not there yet";
+  }
+  if (policy.needs_all_layers()) {
+    return "compares the rows of all layers, and the later ones are not there yet";
+  }
+  if (policy.is_contiguous()) {
+    return "has contiguous positions, which a mask that is aligned to the end knows nothing of";
+  }
+  return "";
+}
+
+void check_legacy_order(PrefillOrder order, const policy::Policy& policy) {
+  if (order == PrefillOrder::kLayerMajor) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--legacy-order needs --prefill chunk-major, since every chunk is cut");
+  }
+  const std::string problem = legacy_problem(policy);
+  if (!problem.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "--legacy-order evicts before attention: policy '" +
+                                                 policy.spec() + "' " + problem);
+  }
+}
+
 }  // namespace
 
 const char* prefill_order_name(PrefillOrder order) {
@@ -55,6 +87,10 @@ std::optional<PrefillOrder> parse_prefill_order(std::string_view name) {
 }
 
 void check_order(PrefillOrder order, PromptEviction eviction, const policy::Policy& policy) {
+  if (eviction == PromptEviction::kLegacyOrder) {
+    check_legacy_order(order, policy);
+    return;
+  }
   if (order != PrefillOrder::kLayerMajor) {
     return;
   }

@@ -31,10 +31,19 @@ std::optional<PrefillOrder> parse_prefill_order(std::string_view name);
 enum class PromptEviction {
   kAfter,     // once the whole prompt has attended
   kPerChunk,  // after every chunk: memory never exceeds budget + chunk, but later chunks see less
+  // Before each chunk's own attention, layer by layer, as published programs did by mistake (docs/decisions/faults.md): the
+  // chunk attends to what is left, by a causal mask that is aligned to the end of the rows.
+  kLegacyOrder,
   kNever,
 };
 
-// Throws invalid_argument for layer-major order where all layers must have seen a chunk, or the prompt, before any is cut.
+// Whether prompts are cut chunk by chunk.
+constexpr bool cuts_chunks(PromptEviction eviction) {
+  return eviction == PromptEviction::kPerChunk || eviction == PromptEviction::kLegacyOrder;
+}
+
+// Throws invalid_argument for layer-major order where all layers must have seen a chunk, or the prompt, before any is cut,
+// and for legacy order where the policy evicts nothing, or by what is known after attention only.
 void check_order(PrefillOrder order, PromptEviction eviction, const policy::Policy& policy);
 
 enum class WantedLogits { kNone, kLast, kAll };

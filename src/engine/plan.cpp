@@ -16,10 +16,11 @@
 namespace winnow::engine {
 namespace {
 
-constexpr NameTable<EvictWhen, 3> kEvictTimes{"time of eviction",
+constexpr NameTable<EvictWhen, 4> kEvictTimes{"time of eviction",
                                               {{EvictWhen::kAfterPrompt, "after-prompt"},
                                                {EvictWhen::kBeforeQuestion, "before-question"},
-                                               {EvictWhen::kPerChunk, "per-chunk"}}};
+                                               {EvictWhen::kPerChunk, "per-chunk"},
+                                               {EvictWhen::kLegacyOrder, "legacy-order"}}};
 
 // Follows the number of rows through a run: of each layer that sees everything, in all its KV heads, and of those with a
 // window, which all have the same one, in each.
@@ -44,6 +45,12 @@ class RowCount {
   void feed(int64_t n_tokens) {
     if (input_.order == PrefillOrder::kLayerMajor) {
       feed_layer_major(n_tokens);
+      return;
+    }
+    if (input_.evict == EvictWhen::kLegacyOrder) {  // one layer-major feed for each chunk
+      for (int64_t fed = 0; fed < n_tokens; fed += input_.n_batch) {
+        feed_layer_major(std::min<int64_t>(n_tokens - fed, input_.n_batch));
+      }
       return;
     }
     if (input_.evict == EvictWhen::kPerChunk &&
@@ -235,12 +242,21 @@ const char* evict_when_name(EvictWhen when) {
 }
 
 PromptEviction prompt_eviction(EvictWhen when) {
-  return when == EvictWhen::kPerChunk ? PromptEviction::kPerChunk : PromptEviction::kAfter;
+  switch (when) {
+    case EvictWhen::kAfterPrompt:
+    case EvictWhen::kBeforeQuestion:
+      break;
+    case EvictWhen::kPerChunk:
+      return PromptEviction::kPerChunk;
+    case EvictWhen::kLegacyOrder:
+      return PromptEviction::kLegacyOrder;
+  }
+  return PromptEviction::kAfter;
 }
 
 PrefillOrder default_prefill_order(const policy::Policy& policy, EvictWhen evict) {
   const bool is_one_shot =
-      !policy.is_unlimited() && !policy.needs_all_layers() && evict != EvictWhen::kPerChunk;
+      !policy.is_unlimited() && !policy.needs_all_layers() && !cuts_chunks(prompt_eviction(evict));
   return is_one_shot ? PrefillOrder::kLayerMajor : PrefillOrder::kChunkMajor;
 }
 

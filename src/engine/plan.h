@@ -18,6 +18,7 @@ enum class EvictWhen {
   kAfterPrompt,     // the question has been read: methods may know it
   kBeforeQuestion,  // the document alone: what a cache for many questions is made of
   kPerChunk,        // after every chunk of the prompt
+  kLegacyOrder,     // before the attention of every chunk: PromptEviction::kLegacyOrder
 };
 
 EvictWhen parse_evict_when(std::string_view name);  // throws invalid_argument with the list

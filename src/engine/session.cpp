@@ -261,6 +261,7 @@ Engine::Footprint Session::footprint(const PlanInput& input, WantedLogits logits
                         .is_compared = own_policy().needs().residual_similarity,
                         .n_rows = std::max(max_rows, shape_.max_rows),
                         .is_contiguous = own_policy().is_contiguous(),
+                        .is_legacy = input.evict == EvictWhen::kLegacyOrder,
                         .rotation_end = sequence_ ? sequence_->cache.rotation_end() : 0};
   Engine::Footprint whole = engine_.footprint(work);
   if (input.evict == EvictWhen::kBeforeQuestion) {

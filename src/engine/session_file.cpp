@@ -220,6 +220,11 @@ void Session::save(const std::string& path) const {
     throw Error(ErrorCode::kInvalidArgument,
                 "the sequence cannot be saved: an earlier step was cancelled or failed half-way");
   }
+  if (options_.evict == EvictWhen::kLegacyOrder) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "a cache that was read in legacy order is not saved: it is there to reproduce a "
+                "published fault, not to go on from");
+  }
   SectionWriter file;
   put_model(model_, n_ctx_, file);
   put_session(options_, *sequence_, file);

@@ -18,9 +18,11 @@ constexpr size_t kMaxGraphBytes = size_t{12} << 20;
 }  // namespace
 
 StepGraphs::StepGraphs(const model::Model& model, int n_ctx, kernels::StepContext& step,
+                       kernels::EndAlignedAttention& end_aligned,
                        const kernels::CpuBackend& backend)
     : model_(model),
       n_ctx_(n_ctx),
+      end_aligned_(end_aligned),
       buffer_type_(backend.buffer_type()),
       allocator_(ggml_gallocr_new(buffer_type_)) {
   for (int layer = 0; layer < model.hyper().n_layers; ++layer) {
@@ -78,7 +80,7 @@ StepGraph StepGraphs::build(const GraphShape& shape) {
   step.context.reset(ggml_init(params));
   ggml_context* const ctx = step.context.get();
   step.graph = ggml_new_graph_custom(ctx, n_nodes, false);
-  if (shape.n_layers > 0) {
+  if (shape.n_layers > 0 && shape.part != LayerPart::kFromAttend) {
     step.positions = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, shape.n_tokens);
     ggml_set_input(step.positions);
   }
@@ -101,6 +103,14 @@ StepGraph StepGraphs::build(const GraphShape& shape) {
     ggml_set_input(step.residual);
     x = step.residual;
   }
+  if (shape.part == LayerPart::kUpToAppend) {
+    add_up_to_append(builder, shape, x, step);
+    return step;
+  }
+  if (shape.part == LayerPart::kFromAttend) {
+    add_from_attend(builder, shape, x, step);
+    return step;
+  }
   for (int layer = shape.first_layer; layer < shape.first_layer + shape.n_layers; ++layer) {
     kernels::LayerOps* const ops = &ops_[static_cast<size_t>(layer)];
     const model::Projections qkv = model_.family().before_attention(builder, layer, x);
@@ -120,6 +130,41 @@ StepGraph StepGraphs::build(const GraphShape& shape) {
   ggml_set_output(step.output);
   ggml_build_forward_expand(step.graph, step.output);
   return step;
+}
+
+void StepGraphs::add_up_to_append(const model::GraphBuilder& builder, const GraphShape& shape,
+                                  ggml_tensor* x, StepGraph& step) {
+  kernels::LayerOps* const ops = &ops_[static_cast<size_t>(shape.first_layer)];
+  const model::Projections qkv = model_.family().before_attention(builder, shape.first_layer, x);
+  if (shape.is_observed) {
+    ggml_build_forward_expand(step.graph,
+                              kernels::build_observe(builder.ctx, ops, qkv.q, qkv.k, qkv.v));
+  }
+  step.queries = qkv.q;
+  step.values = qkv.v;
+  for (ggml_tensor* const output : {step.queries, step.values}) {
+    ggml_set_output(output);
+    ggml_build_forward_expand(step.graph, output);
+  }
+  ggml_build_forward_expand(step.graph, kernels::build_append(builder.ctx, ops, qkv.k, qkv.v));
+}
+
+void StepGraphs::add_from_attend(const model::GraphBuilder& builder, const GraphShape& shape,
+                                 ggml_tensor* x, StepGraph& step) {
+  const model::Hyperparameters& hyper = model_.hyper();
+  const auto input = [&](int n_heads) {
+    ggml_tensor* const tensor =
+        ggml_new_tensor_3d(builder.ctx, GGML_TYPE_F32, hyper.head_dim, n_heads, shape.n_tokens);
+    ggml_set_input(tensor);
+    return tensor;
+  };
+  step.queries = input(hyper.n_heads);
+  step.values = input(hyper.n_kv_heads);
+  ggml_tensor* const attended =
+      kernels::build_end_aligned(builder.ctx, &end_aligned_, step.queries, step.values);
+  step.output = model_.family().after_attention(builder, shape.first_layer, x, attended);
+  ggml_set_output(step.output);
+  ggml_build_forward_expand(step.graph, step.output);
 }
 
 }  // namespace winnow::engine

@@ -139,9 +139,11 @@ std::unique_ptr<Session> Answers::ask(const Prompt& prompt, int question, const 
     case QuestionMode::kAgnostic:
       session = shared.read->fork(arm.policy);
       break;
-    case QuestionMode::kPerChunk: {
+    case QuestionMode::kPerChunk:
+    case QuestionMode::kLegacyOrder: {
       engine::SessionOptions options = session_options(settings_, prompt.n_longest());
-      options.evict = engine::EvictWhen::kPerChunk;
+      options.evict = arm.question == QuestionMode::kPerChunk ? engine::EvictWhen::kPerChunk
+                                                              : engine::EvictWhen::kLegacyOrder;
       session = std::make_unique<Session>(model_, arm.policy, options);
       PromptTokens whole = prompt.document;
       whole.question = prompt.questions[i].question;

@@ -9,11 +9,12 @@
 namespace winnow::eval {
 namespace {
 
-constexpr NameTable<QuestionMode, 4> kQuestionModes{"question mode",
+constexpr NameTable<QuestionMode, 5> kQuestionModes{"question mode",
                                                     {{QuestionMode::kNone, "none"},
                                                      {QuestionMode::kAgnostic, "agnostic"},
                                                      {QuestionMode::kAware, "aware"},
-                                                     {QuestionMode::kPerChunk, "per-chunk"}}};
+                                                     {QuestionMode::kPerChunk, "per-chunk"},
+                                                     {QuestionMode::kLegacyOrder, "legacy-order"}}};
 
 }  // namespace
 
@@ -25,14 +26,15 @@ std::vector<QuestionMode> parse_question_modes(std::string_view name) {
   if (name == "both") {
     return {QuestionMode::kAgnostic, QuestionMode::kAware};
   }
-  for (const QuestionMode mode :
-       {QuestionMode::kAgnostic, QuestionMode::kAware, QuestionMode::kPerChunk}) {
+  for (const QuestionMode mode : {QuestionMode::kAgnostic, QuestionMode::kAware,
+                                  QuestionMode::kPerChunk, QuestionMode::kLegacyOrder}) {
     if (name == question_mode_name(mode)) {
       return {mode};
     }
   }
-  throw Error(ErrorCode::kInvalidArgument, "unknown question mode '" + std::string(name) +
-                                               "' (allowed: agnostic, aware, both, per-chunk)");
+  throw Error(ErrorCode::kInvalidArgument,
+              "unknown question mode '" + std::string(name) +
+                  "' (allowed: agnostic, aware, both, per-chunk, legacy-order)");
 }
 
 std::vector<policy::Policy> make_policies(std::span<const std::string> specs,

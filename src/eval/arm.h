@@ -16,10 +16,12 @@ enum class QuestionMode {
   kAgnostic,  // the document is cut before the question is read
   kAware,     // after it
   kPerChunk,  // after every chunk of the prompt: later chunks see what is left
+  // Before the attention of every chunk of the prompt (engine::PromptEviction::kLegacyOrder).
+  kLegacyOrder,
 };
 
 const char* question_mode_name(QuestionMode mode);
-// "agnostic", "aware", "per-chunk", or "both" for the first two. Throws invalid_argument with the list.
+// "agnostic", "aware", "per-chunk", "legacy-order", or "both" for the first two. Throws invalid_argument with the list.
 std::vector<QuestionMode> parse_question_modes(std::string_view name);
 
 struct Arm {

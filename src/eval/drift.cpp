@@ -95,8 +95,8 @@ void Drift::measure(const SampleId& sample, std::span<const Arm> arms,
     try {
       check_filters(arm.policy, window);
       writers.push_back({.record = record_on(window, sample, arm),
-                         .arm = run.arm(arm.policy, sample.n_tokens),
-                         .full = run.arm(policy::Policy::full(), sample.n_tokens),
+                         .arm = run.arm(arm, sample.n_tokens),
+                         .full = run.arm({.policy = policy::Policy::full()}, sample.n_tokens),
                          .written = {first}});
     } catch (const Error& error) {
       refuse(sample, {&arm, 1}, error, done);

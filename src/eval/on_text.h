@@ -13,10 +13,8 @@ class OnText : public Experiment {
          int n_windows)
       : model_(model), settings_(settings), texts_(texts), n_windows_(n_windows) {}
 
-  // Nobody asks anything.
-  std::vector<QuestionMode> modes(std::span<const QuestionMode> /*wanted*/) const override {
-    return {QuestionMode::kNone};
-  }
+  // Nobody asks anything: cut once the text is read, or in legacy order.
+  std::vector<QuestionMode> modes(std::span<const QuestionMode> wanted) const override;
 
  protected:
   // The sample's window of n_tokens, for sequences of n_positions. Throws invalid_argument: beyond the context, not enough

@@ -123,7 +123,8 @@ void Ppl::measure(const SampleId& sample, std::span<const Arm> arms,
   // The reference comes first, whether its own record is wanted or not.
   const bool is_full_wanted = arms.front().is_full();
   if (!is_full_wanted) {
-    states.push_back({.record = {}, .sequence = run.arm(policy::Policy::full(), n_tokens)});
+    states.push_back(
+        {.record = {}, .sequence = run.arm({.policy = policy::Policy::full()}, n_tokens)});
   }
   for (const Arm& arm : arms) {
     Record record = record_on(window, sample, arm);
@@ -134,8 +135,7 @@ void Ppl::measure(const SampleId& sample, std::span<const Arm> arms,
     try {
       check_filters(arm.policy, window);
       const Stopwatch compress;
-      states.push_back(
-          {.record = std::move(record), .sequence = run.arm(arm.policy, sample.n_tokens)});
+      states.push_back({.record = std::move(record), .sequence = run.arm(arm, sample.n_tokens)});
       states.back().record.compress_ms = compress.ms();
       record_kept(states.back().sequence, model_.hyper(), states.back().record);
     } catch (const Error& error) {

@@ -29,20 +29,31 @@ TextRun::TextRun(const model::Model& model, const ModelSettings& settings, int n
 
 std::vector<float> TextRun::read(std::span<const Token> context,
                                  kernels::ActivationObserver* observer) {
-  return feed(base_, context, WantedLogits::kLast, observer);
+  context_.assign(context.begin(), context.end());
+  return feed(base_, context, WantedLogits::kLast, engine::PromptEviction::kNever, observer);
 }
 
-Sequence TextRun::arm(policy::Policy policy, int n_document) {
+Sequence TextRun::arm(const Arm& arm, int n_document) {
+  policy::Policy policy = arm.policy;
   const engine::ReadPrompt prompt{
       .begin = 0, .document_begin = 0, .document_end = n_document, .end = n_document};
   policy.resolve(engine::budget_context({&prompt, 1}, policy, base_.cache.shape()));
+  if (arm.question == QuestionMode::kLegacyOrder) {
+    if (context_.empty()) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "legacy order is about prompts, and this text is fed token by token");
+    }
+    Sequence sequence = empty_sequence(std::move(policy));
+    feed(sequence, context_, WantedLogits::kNone, engine::PromptEviction::kLegacyOrder);
+    return sequence;
+  }
   // A copy has what its policy needs of the queries that were read; where none were, it collects them itself.
   return base_.positions_fed > 0 ? engine_.fork(base_, {.policy = std::move(policy), .max_rows = 0})
                                  : empty_sequence(std::move(policy));
 }
 
 std::vector<float> TextRun::feed(Sequence& sequence, std::span<const Token> tokens) {
-  return feed(sequence, tokens, WantedLogits::kAll);
+  return feed(sequence, tokens, WantedLogits::kAll, engine::PromptEviction::kNever);
 }
 
 void TextRun::step(std::span<const engine::StepInput> inputs, std::vector<float>& logits) {
@@ -62,13 +73,12 @@ Sequence TextRun::empty_sequence(policy::Policy policy) const {
 }
 
 std::vector<float> TextRun::feed(Sequence& sequence, std::span<const Token> tokens,
-                                 WantedLogits wanted, kernels::ActivationObserver* observer) {
+                                 WantedLogits wanted, engine::PromptEviction eviction,
+                                 kernels::ActivationObserver* observer) {
   check_cancel(cancel_);
   const engine::Feed feed{
       .sequence = &sequence, .tokens = tokens, .logits = wanted, .observer = observer};
-  return engine_.feed(
-      {&feed, 1},
-      {.eviction = engine::PromptEviction::kNever, .progress = {}, .cancel = cancel_})[0];
+  return engine_.feed({&feed, 1}, {.eviction = eviction, .progress = {}, .cancel = cancel_})[0];
 }
 
 }  // namespace winnow::eval

@@ -23,9 +23,10 @@ class TextRun {
                           kernels::ActivationObserver* observer = nullptr);
   // What policies see of what was read.
   std::span<const policy::LayerView> view() { return engine_.view(base_); }
-  // A copy of what was read, cut to the policy; where nothing was read, an empty sequence under it. A budget in percent
-  // refers to n_document tokens. Throws invalid_argument where the budget does not work out.
-  engine::Sequence arm(policy::Policy policy, int n_document);
+  // A copy of what was read, cut to the arm's policy, or what an arm in legacy order has read by itself; where nothing was
+  // read, an empty sequence under the policy. A budget in percent refers to n_document tokens. Throws invalid_argument where
+  // the budget does not work out, and for legacy order where it is not possible or nothing was read.
+  engine::Sequence arm(const Arm& arm, int n_document);
 
   // Feeds tokens to an arm without cutting it; returns all logits [n_tokens, n_vocab].
   std::vector<float> feed(engine::Sequence& sequence, std::span<const model::Token> tokens);
@@ -39,7 +40,7 @@ class TextRun {
  private:
   engine::Sequence empty_sequence(policy::Policy policy) const;
   std::vector<float> feed(engine::Sequence& sequence, std::span<const model::Token> tokens,
-                          engine::WantedLogits wanted,
+                          engine::WantedLogits wanted, engine::PromptEviction eviction,
                           kernels::ActivationObserver* observer = nullptr);
 
   const model::Model& model_;
@@ -49,6 +50,7 @@ class TextRun {
   engine::Engine engine_;
   kernels::ParallelFor parallel_;
   engine::Sequence base_;
+  std::vector<model::Token> context_;  // what it has read
 };
 
 }  // namespace winnow::eval

@@ -408,6 +408,7 @@ TEST_F(PublicSession, RefusesOptionsThatAreNotAllowed) {
   refuse({.n_threads = -2}, {"-2 threads"});
   refuse({.n_threads = 513}, {"513 threads"});
   refuse({.evict = "never"}, {"never", "per-chunk"});
+  refuse({.evict = "legacy-order"}, {"--legacy-order", "evicts nothing"});
   refuse({.prefill = "none"}, {"none", "layer-major"});
   refuse({.evict = "per-chunk", .prefill = "layer-major"}, {"chunk-major"});
 }

@@ -300,6 +300,8 @@ TEST(RefusedBench, ListsThatMakeNoSense) {
   expect_bench_refused({"--prefill", "fast"}, kInvalidArgument, {"'fast'"});
   expect_bench_refused({"--evict", "before-question"}, kInvalidArgument,
                        {"before-question", "after-prompt, per-chunk"});
+  expect_bench_refused({"--evict", "legacy-order"}, kInvalidArgument,
+                       {"legacy-order", "after-prompt, per-chunk"});
   expect_bench_refused({"-o", "sql"}, kInvalidArgument, {"--output", "sql"});
   expect_bench_refused({"-p", "0", "-n", "0"}, kInvalidArgument, {"nothing to measure"});
   expect_refused(run_winnow({"bench", "-m", tiny_model(), "-t", "0"}), kInvalidArgument,

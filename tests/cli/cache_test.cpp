@@ -210,6 +210,8 @@ TEST(Compress, RefusesWhatItCannotDo) {
   refused({"-o", path, "-f", document(20), "-p", "Why?"}, {"-p"});
   refused({"-o", path, "-f", document(20), "--evict", "after-prompt"},
           {"before-question, per-chunk"});
+  refused({"-o", path, "-f", document(20), "--budget", "8", "--evict", "legacy-order"},
+          {"legacy order", "before-question, per-chunk"});
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 

@@ -89,6 +89,26 @@ TEST(Eval, PlantedRowsNeedNoModel) {
   EXPECT_EQ(run_winnow({"report", folder, "-o", temporary_path("planted.html")}).status, 0);
 }
 
+// A method that needs attention first has a record too: of its refusal.
+TEST(Eval, LegacyOrderIsAnArmOfItsOwn) {
+  const nlohmann::json summary =
+      json_of(tiny_eval("legacy", {"--policy", "knorm;snapkv", "--budgets", "10%", "--question",
+                                   "agnostic", "--legacy-order", "-b", "128", "--json"}));
+  std::map<std::string, std::string> n_of;
+  for (const auto& group : summary["groups"]) {
+    n_of[group["policy"].get<std::string>() + " " + group["question"].get<std::string>()] =
+        group["n"].dump();
+  }
+  EXPECT_EQ(n_of["knorm:budget=10% agnostic"], "2");
+  EXPECT_EQ(n_of["knorm:budget=10% legacy-order"], "2");
+  const std::string samples = read_text_file(temporary_path("eval_legacy") + "/samples.jsonl");
+  EXPECT_NE(samples.find("--legacy-order evicts before attention: policy 'snapkv:budget=10%'"),
+            std::string::npos);
+  const auto config =
+      nlohmann::json::parse(read_text_file(temporary_path("eval_legacy") + "/config.json"));
+  EXPECT_EQ(config["question"], nlohmann::json({"agnostic", "legacy-order"}));
+}
+
 TEST(EvalRefuses, WhatIsMissingOrWrong) {
   const std::string folder = temporary_path("eval_refused");
   const auto refused = [&](const Args& args, const std::vector<std::string>& parts) {

@@ -26,6 +26,7 @@ const std::vector<PlanCase>& plan_cases() {
       {"LayerMajor", {"--budget", "200"}},
       {"ChunkMajor", {"--budget", "200", "--prefill", "chunk-major"}},
       {"PerChunk", {"--budget", "200", "--evict", "per-chunk", "-b", "100"}},
+      {"LegacyOrder", {"--budget", "200", "--legacy-order", "-b", "100"}},
       {"BeforeQuestion", {"--budget", "200", "--evict", "before-question"}},
       {"BeforeQuestionInPercent", {"--budget", "10%", "--evict", "before-question"}},
       {"Slack", {"--policy", "knorm:budget=200,slack=50"}},

@@ -96,6 +96,17 @@ TEST(RefusedPrompt, PerChunkInLayerMajorOrder) {
       kInvalidArgument, {"per-chunk", "chunk-major"});
 }
 
+TEST(RefusedPrompt, LegacyOrderWhereItCannotBe) {
+  const auto refused = [](const Args& args, const std::vector<std::string>& parts) {
+    expect_run_refused(joined({"-p", "hello", "--legacy-order"}, args), kInvalidArgument, parts);
+  };
+  refused({"--policy", "snapkv:budget=8"}, {"--legacy-order", "snapkv", "attention leaves behind"});
+  refused({"--budget", "8", "--prefill", "layer-major"}, {"--legacy-order", "chunk-major"});
+  refused({"--budget", "8", "--evict", "per-chunk"}, {"--legacy-order", "--evict"});
+  refused({"--budget", "8", "--save-cache", "never.written"}, {"--save-cache", "legacy order"});
+  refused({}, {"--legacy-order", "full", "--budget"});
+}
+
 TEST(RefusedPrompt, UnknownChatTemplate) {
   expect_run_refused({"-p", "hello", "--chat-template", "chatlm"}, kUnsupported,
                      {"'chatlm'", "chatml", "--no-chat"});

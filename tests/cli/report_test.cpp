@@ -245,6 +245,16 @@ TEST(Report, BeforeQuestionPutsTheQuestionOnTop) {
   expect_kept(report, (n_document + 9) / 10 + report["n_prompt"].get<int>() - n_document);
 }
 
+TEST(Report, LegacyOrderIsNamed) {
+  const json report =
+      tiny_json({"-f", document(200), "-n", "4", "--budget", "50", "--legacy-order", "-b", "64"});
+  expect_consistent(report);
+  EXPECT_EQ(report["evict"], "legacy-order");
+  EXPECT_EQ(report["prefill"], "chunk-major");
+  EXPECT_EQ(report["evicted_during_prompt"], true);
+  expect_kept(report, 50);
+}
+
 TEST(Report, PerChunkEvictsDuringThePrompt) {
   const json report = tiny_json({"-f", document(200), "-n", "4", "--policy", "knorm", "--budget",
                                  "50", "--evict", "per-chunk", "-b", "64"});

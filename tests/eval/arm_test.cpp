@@ -47,7 +47,7 @@ TEST(Arms, TheFullCacheHasNoMode) {
   EXPECT_EQ(arms[1].question, QuestionMode::kAgnostic);
   EXPECT_EQ(arms[2].question, QuestionMode::kAware);
   EXPECT_NE(error_of(ErrorCode::kInvalidArgument, [] { parse_question_modes("none"); })
-                .find("agnostic, aware, both, per-chunk"),
+                .find("agnostic, aware, both, per-chunk, legacy-order"),
             std::string::npos);
 }
 
