@@ -22,6 +22,9 @@ int64_t sum(const Rows& rows) {
 // Turns the keys of a head to their places, where positions are contiguous and rows have gone: a copy in floats, whose
 // rotations say so.
 void turn_to_places(const kernels::TurnTable* turns, Scratch& scratch, cache::HeadRows& rows) {
+  if (rows.rotations == nullptr || rows.n == 0) {
+    return;
+  }
   const auto n = static_cast<size_t>(rows.n);
   const std::span<int32_t> lags = scratch.take<int32_t>(n);
   if (!kernels::contiguous_lags(rows, kernels::contiguous_end(rows), lags)) {
@@ -38,6 +41,17 @@ void turn_to_places(const kernels::TurnTable* turns, Scratch& scratch, cache::He
   rows.rotations = rotations.data();
 }
 
+// The layer with the keys of some of its heads at their places.
+LayerView with_keys_at_places(LayerView layer, int first_head, int n_heads, Scratch& scratch) {
+  const std::span<cache::HeadRows> heads = scratch.take<cache::HeadRows>(layer.heads.size());
+  std::ranges::copy(layer.heads, heads.begin());
+  for (int head = first_head; head < first_head + n_heads; ++head) {
+    turn_to_places(layer.turns, scratch, heads[static_cast<size_t>(head)]);
+  }
+  layer.heads = heads;
+  return layer;
+}
+
 // The head's layer as attention will see it.
 LayerView contiguous_view(const Choice::Head& head, const Scorer& scorer, Scratch& scratch) {
   LayerView view = head.layer;
@@ -49,15 +63,9 @@ LayerView contiguous_view(const Choice::Head& head, const Scorer& scorer, Scratc
   if (!scorer.needs().keys) {
     return view;
   }
-  const std::span<cache::HeadRows> heads = scratch.take<cache::HeadRows>(view.heads.size());
-  std::ranges::copy(view.heads, heads.begin());
-  for (size_t i = 0; i < heads.size(); ++i) {
-    if (scorer.looks_at_layer() || i == static_cast<size_t>(head.kv_head)) {
-      turn_to_places(head.layer.turns, scratch, heads[i]);
-    }
-  }
-  view.heads = heads;
-  return view;
+  return scorer.looks_at_layer()
+             ? with_keys_at_places(view, 0, static_cast<int>(view.heads.size()), scratch)
+             : with_keys_at_places(view, head.kv_head, 1, scratch);
 }
 
 // Scores of the rows to choose among: the visible ones, without those that spans hold. Where that is not all of them,
@@ -237,9 +245,14 @@ void Policy::measure(std::span<const LayerView> layers, kernels::ParallelFor& pa
   choice.measured.resize(layers.size());
   choice.threads.resize(static_cast<size_t>(parallel.n_threads()));
   parallel.run(static_cast<int>(layers.size()), [&](int item, int thread) {
-    const auto layer = static_cast<size_t>(item);
-    choice.measured[layer] =
-        layers_->measure(layers[layer], choice.threads[static_cast<size_t>(thread)].scorer);
+    const LayerView& layer = layers[static_cast<size_t>(item)];
+    Scratch& scratch = choice.threads[static_cast<size_t>(thread)].scorer;
+    const Scratch::Frame frame(scratch);
+    const bool is_turned = is_contiguous() && layers_->needs().keys;
+    choice.measured[static_cast<size_t>(item)] = layers_->measure(
+        is_turned ? with_keys_at_places(layer, 0, static_cast<int>(layer.heads.size()), scratch)
+                  : layer,
+        scratch);
   });
 }
 

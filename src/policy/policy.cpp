@@ -183,13 +183,6 @@ Policy Policy::parse(std::string_view text, std::string_view default_budget) {
     policy.make_allocators(parts.allocators, reader);
     reader.refuse_unknown();
     check_together(policy.options_, reader);
-    if (policy.is_contiguous() && policy.layers_ != nullptr &&
-        policy.layers_->needs().n_queries > 0) {
-      reader.add_problem(
-          "positions=contiguous turns keys as attention reads them, and cake asks queries about "
-          "the "
-          "keys as they are stored; it takes positions=original");
-    }
   }
   throw_problems(text, reader.problems());
 

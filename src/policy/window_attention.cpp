@@ -47,10 +47,6 @@ void add_attention_mass(const cache::HeadRows& rows, const Queries& queries, flo
   }
 }
 
-namespace {
-
-// Where positions are contiguous, rows have gone since the query at `pos` was asked, and so has its place: it is where its
-// own row stands, or would. q [n_heads, head_dim] is turned there.
 void turn_to_rows(const LayerView& layer, int kv_head, int pos, Scratch& scratch,
                   std::span<float> q) {
   const cache::HeadRows& rows = layer.heads[static_cast<size_t>(kv_head)];
@@ -73,8 +69,6 @@ void turn_to_rows(const LayerView& layer, int kv_head, int pos, Scratch& scratch
     kernels::turn_back_by(*layer.turns, lag, scratch, q.subspan(head, head_dim));
   }
 }
-
-}  // namespace
 
 void window_mass(const LayerView& layer, int kv_head, GroupHeads heads, int n_queries,
                  Scratch& scratch, std::span<int64_t> mass) {

@@ -26,6 +26,11 @@ struct Queries {
 void add_attention_mass(const cache::HeadRows& rows, const Queries& queries, float scale,
                         double mass_scale, Scratch& scratch, std::span<int64_t> mass);
 
+// Where positions are contiguous, rows have gone since the query at `pos` was asked, and so has its place: it is where its
+// own row of that KV head stands, or would. q [n_heads, head_dim] is turned there; elsewhere nothing is done.
+void turn_to_rows(const LayerView& layer, int kv_head, int pos, Scratch& scratch,
+                  std::span<float> q);
+
 // Query heads of the group of a KV head.
 struct GroupHeads {
   int first;

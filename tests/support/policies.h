@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "policy/methods.h"
+#include "policy/policy.h"
 #include "support/filters.h"
 
 namespace winnow::test {
@@ -26,7 +27,11 @@ inline std::vector<std::string> all_policies(int budget, const policy::FilterSha
                                  "keydiff+pyramid" + rows + ",positions=contiguous",
                                  "expected-attention" + rows + ",positions=contiguous",
                                  "h2o" + rows + ",positions=contiguous",
-                                 "snapkv+adakv" + rows + ",obs_window=8,positions=contiguous"};
+                                 "snapkv+adakv" + rows + ",obs_window=8,positions=contiguous",
+                                 "knorm+squeeze" + rows,
+                                 "snapkv+squeeze+adakv" + rows + ",obs_window=8",
+                                 "knorm+cake" + rows + ",cake_window=8",
+                                 "keydiff+cake" + rows + ",cake_window=8,positions=contiguous"};
   for (const policy::Method& method : policy::kMethods) {
     if (method.make != nullptr) {
       const std::string lag = method.name == "lagkv" ? ",lag=8" : "";
@@ -38,6 +43,15 @@ inline std::vector<std::string> all_policies(int budget, const policy::FilterSha
   const std::string file = ",filters=" + write_filters(filters);
   specs.push_back("qfilters+adakv" + rows + file);
   specs.push_back("qfilters" + rows + file + ",positions=contiguous");
+  return specs;
+}
+
+// Those of them that can cut a layer before the next one is read.
+inline std::vector<std::string> policies_by_layer(int budget, const policy::FilterShape& shape) {
+  std::vector<std::string> specs = all_policies(budget, shape);
+  std::erase_if(specs, [](const std::string& spec) {
+    return policy::Policy::parse(spec).needs_all_layers();
+  });
   return specs;
 }
 
