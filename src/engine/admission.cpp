@@ -97,7 +97,10 @@ void check_admissible(const Sequence& sequence, const Arrival& arrival,
            (needs.key_norms && !shape.stores_scores ? "key norms" : "column mass") +
            ", which its cache does not store");
   }
-  const int64_t most_held = sequence.policy.most_held_rows(shape.n_layers, shape.n_kv_heads);
+  const policy::Policy& policy = sequence.policy;
+  const int64_t most_held = arrival.has_slack
+                                ? policy.most_held_rows(shape.n_layers, shape.n_kv_heads)
+                                : policy.most_rows(shape.n_layers, shape.n_kv_heads);
   const int n_stay =
       arrival.is_cut ? static_cast<int>(std::min<int64_t>(most_held, INT_MAX)) : INT_MAX;
   for (int layer = 0; layer < shape.n_layers; ++layer) {

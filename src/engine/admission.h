@@ -20,6 +20,7 @@ struct Arrival {
   int n_tokens;
   int n_batch;             // so many at once
   bool is_cut = false;     // back to the budget after each time, when slack is used up too
+  bool has_slack = true;   // false: whenever there are more rows than the budget
   bool is_ragged = false;  // neighbours share the steps, so fewer than n_batch may come at once
 };
 

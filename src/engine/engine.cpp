@@ -83,7 +83,8 @@ std::vector<std::vector<float>> Engine::feed(std::span<const Feed> feeds,
     check_admissible(*feed.sequence,
                      {.n_tokens = static_cast<int>(feed.tokens.size()),
                       .n_batch = options_.n_batch,
-                      .is_cut = cuts_chunks(options.eviction)},
+                      .is_cut = cuts_chunks(options.eviction),
+                      .has_slack = options.eviction != PromptEviction::kLegacyOrder},
                      model_.hyper());
     check_tokens(feed.tokens, model_.hyper().n_vocab);
     check_filters(feed.sequence->policy, model_);

@@ -18,7 +18,7 @@ constexpr double kKnownShare = 0.2;
 
 }  // namespace
 
-std::vector<QuestionMode> OnText::modes(std::span<const QuestionMode> wanted) const {
+std::vector<QuestionMode> OnText::modes_with_legacy_order(std::span<const QuestionMode> wanted) {
   std::vector<QuestionMode> modes;
   for (const QuestionMode mode : wanted) {
     const QuestionMode of_text =

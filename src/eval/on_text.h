@@ -13,10 +13,14 @@ class OnText : public Experiment {
          int n_windows)
       : model_(model), settings_(settings), texts_(texts), n_windows_(n_windows) {}
 
-  // Nobody asks anything: cut once the text is read, or in legacy order.
-  std::vector<QuestionMode> modes(std::span<const QuestionMode> wanted) const override;
+  // Nobody asks anything.
+  std::vector<QuestionMode> modes(std::span<const QuestionMode> /*wanted*/) const override {
+    return {QuestionMode::kNone};
+  }
 
  protected:
+  // Where arms may also be cut in legacy order.
+  static std::vector<QuestionMode> modes_with_legacy_order(std::span<const QuestionMode> wanted);
   // The sample's window of n_tokens, for sequences of n_positions. Throws invalid_argument: beyond the context, not enough
   // text.
   TextWindow window_of(const SampleId& sample, int n_tokens, int n_positions) const;

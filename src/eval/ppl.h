@@ -23,6 +23,9 @@ class Ppl : public OnText {
       const PplOptions& options)
       : OnText(model, settings, texts, options.n_windows), options_(options) {}
 
+  std::vector<QuestionMode> modes(std::span<const QuestionMode> wanted) const override {
+    return modes_with_legacy_order(wanted);
+  }
   void measure(const SampleId& sample, std::span<const Arm> arms,
                const std::function<void(Record)>& done, const std::atomic<bool>* cancel) override;
 
