@@ -9,4 +9,8 @@ uint64_t splitmix64(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+uint64_t hash_with(uint64_t hash, int number) {
+  return splitmix64(hash ^ static_cast<uint32_t>(number));
+}
+
 }  // namespace winnow

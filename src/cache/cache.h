@@ -94,6 +94,12 @@ class Cache {
   void keep(int layer, int kv_head, std::span<const int> slots);
   static constexpr int kMaxEvictedSlots = 32;
   static constexpr int most_slots(int max_rows) { return max_rows + kMaxEvictedSlots; }
+  // For rows that stay to take values of others along. Whoever writes says so before the next cut.
+  std::byte* values(int layer, int kv_head);  // [n slots, head_dim] of value_type
+  // The values at `slots` (ascending, unique) are others now: the head cannot be trimmed across the change, and what the
+  // values weigh in the output is unknown.
+  void commit_values(int layer, int kv_head, std::span<const int> slots,
+                     const AppendCounts& counts);
   // In a layer with a window: gives the rows back that no query after `last_pos` sees, once there are window_slack() of
   // them. They do not count as evicted.
   void drop_unseen(int layer, int last_pos);
@@ -115,7 +121,7 @@ class Cache {
     int settled = 0;
   };
   TrimBounds trim_bounds() const;
-  // The first head that cannot be cut back to so many positions, and the lowest position that it lacks.
+  // The first head that cannot be cut back to so many positions, and the lowest position whose row it lacks or has changed.
   struct MissingRow {
     int layer;
     int kv_head;

@@ -105,6 +105,29 @@ void Cache::record_evicted(Head& state, int n_cached, const HeadRows& before,
   state.trim.settled = std::max(state.trim.settled, before.positions[before.n - 1] + 1);
 }
 
+std::byte* Cache::values(int layer, int kv_head) {
+  return storage_.data() + ranges(layer, kv_head).values;
+}
+
+void Cache::commit_values(int layer, int kv_head, std::span<const int> slots,
+                          const AppendCounts& counts) {
+  if (slots.empty()) {
+    return;
+  }
+  Head& state = head(layer, kv_head);
+  check_slots(slots, state.n_slots);
+  const HeadRows held = rows(layer, kv_head);
+  state.trim.intact = std::min(state.trim.intact, held.positions[slots[0]]);
+  state.trim.settled = std::max(state.trim.settled, held.positions[held.n - 1] + 1);
+  state.counts.saturated += counts.saturated;
+  state.counts.nonfinite_values += counts.nonfinite_values;
+  for (const int slot : slots) {
+    if (held.output_norms != nullptr) {
+      held.output_norms[slot] = kUnknownNorm;
+    }
+  }
+}
+
 void Cache::copy_kept(const Cache& source, int layer, int kv_head, std::span<const int> slots,
                       const float* scores) {
   Head& state = head(layer, kv_head);

@@ -258,12 +258,23 @@ std::string format_results(const CaseFile& file, std::span<const std::string> sp
                         const auto& elements) {
     return NpyArray{.type = type, .shape = sizes, .bytes = std::as_bytes(std::span(elements))};
   };
-  const std::vector<std::pair<std::string, NpyArray>> arrays{
+  std::vector<std::pair<std::string, NpyArray>> arrays{
       {"scores", array("<f4", shape, scores)},
       {"final_scores", array("<f4", shape, final_scores)},
       {"kept", array("|b1", shape, kept)},
       {"n_kept", array("<i8", head_shape, n_kept)},
       {"policy", array("<U" + std::to_string(n_characters), spec_shape, characters)}};
+  // Of policies that merge none, the values are those of the case.
+  std::vector<float> values;
+  if (std::ranges::any_of(results, [](const auto& result) { return !result.values.empty(); })) {
+    shape.push_back(static_cast<size_t>(file.content.head_dim));
+    for (const engine::CaseResult& result : results) {
+      const std::vector<float>& of_policy =
+          result.values.empty() ? file.content.values : result.values;
+      values.insert(values.end(), of_policy.begin(), of_policy.end());
+    }
+    arrays.emplace_back("values", array("<f4", shape, values));
+  }
   return format_npz(arrays);
 }
 

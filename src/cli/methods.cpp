@@ -1,4 +1,4 @@
-// winnow methods: the lists of eviction methods, transforms and allocators, from the tables that the program itself uses.
+// winnow methods: the lists of eviction methods, transforms, allocators and mergers, from the tables that the program itself uses.
 // Its Markdown is docs/methods.md.
 
 #include "policy/methods.h"
@@ -15,6 +15,7 @@
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "policy/allocators.h"
+#include "policy/mergers.h"
 #include "policy/policy.h"
 #include "policy/transforms.h"
 
@@ -120,9 +121,18 @@ ordered_json methods_json() {
                           {"help", part.help},
                           {"options", options_json(policy::describe_options(part))}});
   }
+  ordered_json mergers = ordered_json::array();
+  for (const policy::MergerPart& part : policy::kMergers) {
+    mergers.push_back({{"name", part.name},
+                       {"needs", policy::describe_needs(part)},
+                       {"cost", part.cost},
+                       {"help", part.help},
+                       {"options", options_json(policy::describe_options(part))}});
+  }
   return {{"methods", std::move(methods)},
           {"transforms", std::move(transforms)},
           {"allocators", std::move(allocators)},
+          {"mergers", std::move(mergers)},
           {"policy_options", options_json(policy::describe_policy_options())},
           {"arms", arms_json()}};
 }
@@ -188,7 +198,9 @@ std::string methods_markdown() {
   std::string text =
       "# The parts of a policy\n\n"
       "<!-- Written by `winnow methods --markdown`; a test compares the two. -->\n\n"
-      "What a policy `METHOD[+TRANSFORM...][+ALLOCATOR...][:OPTION=VALUE,...]` may be made of; "
+      "What a policy `METHOD[+TRANSFORM...][+ALLOCATOR...][+MERGER][:OPTION=VALUE,...]` may be "
+      "made "
+      "of; "
       "[policies.md](policies.md) says how the "
       "parts work together\nand where each comes from. `winnow methods --json` prints the same for "
       "programs.\n\n"
@@ -223,6 +235,15 @@ std::string methods_markdown() {
                  list_text(divides(part)), list_text(policy::describe_needs(part))});
   }
   for (const policy::AllocatorPart& part : policy::kAllocators) {
+    text += part_markdown(part);
+  }
+  text += "\n## Mergers\n\n";
+  text += table_head({"merger", "needs", "cost"});
+  for (const policy::MergerPart& part : policy::kMergers) {
+    text += row({"[" + std::string(part.name) + "](#" + std::string(part.name) + ")",
+                 list_text(policy::describe_needs(part)), std::string(part.cost)});
+  }
+  for (const policy::MergerPart& part : policy::kMergers) {
     text += part_markdown(part);
   }
   text += "\n## Options of every method but full\n\n" +
@@ -267,10 +288,14 @@ void print_text() {
   for (const policy::AllocatorPart& part : policy::kAllocators) {
     print_part(part);
   }
+  std::printf("\nmergers, after any method but full:\n");
+  for (const policy::MergerPart& part : policy::kMergers) {
+    print_part(part);
+  }
   std::printf("\nevery method but full:\n");
   print_options(policy::describe_policy_options(), "  ");
   std::printf(
-      "\na policy: METHOD[+TRANSFORM...][+ALLOCATOR...][:OPTION=VALUE,...], for example "
+      "\na policy: METHOD[+TRANSFORM...][+ALLOCATOR...][+MERGER][:OPTION=VALUE,...], for example "
       "knorm+adakv:budget=512,n_sink=4\n");
 }
 

@@ -117,8 +117,10 @@ Verb add_score(CLI::App& app) {
       ->allow_extra_args(false)
       ->required();
   app.add_option("--to,--budget", flags->budget, "budget of policies that name none");
-  app.add_option("-o,--output", flags->output,
-                 "the .npz file to write: scores, final_scores, kept, n_kept, policy")
+  app.add_option(
+         "-o,--output", flags->output,
+         "the .npz file to write: scores, final_scores, kept, n_kept, policy and, where rows are "
+         "merged, values")
       ->required();
   app.add_option("-t,--threads", flags->n_threads, "threads; -1: one per logical processor")
       ->capture_default_str();

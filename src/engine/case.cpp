@@ -8,8 +8,10 @@
 #include "base/error.h"
 #include "cache/cache.h"
 #include "engine/admission.h"
+#include "engine/evict.h"
 #include "kernels/append.h"
 #include "kernels/parallel.h"
+#include "kernels/row_kernels.h"
 #include "policy/filters.h"
 #include "policy/window_attention.h"
 
@@ -298,6 +300,27 @@ class CaseScorer {
         result.kept[head * n_rows() + static_cast<size_t>(slot)] = 1;
       }
     }
+    if (policy_.merges()) {
+      merge(choice.kept, is_cut, result);
+    }
+  }
+
+  void merge(const policy::KeptSlots& kept, bool is_cut, CaseResult& result) {
+    result.values.resize(result.scores.size() * dim());
+    for_heads([&](int layer, int kv_head, Scratch& scratch) {
+      const size_t head = head_index(layer, kv_head);
+      if (is_cut) {
+        merge_lost_rows(policy_, layers_[static_cast<size_t>(layer)], kv_head, kept[head],
+                        /*is_copied=*/false, scratch, cache_);
+      }
+      const kernels::RowVectors values = kernels::values_of(cache_.rows(layer, kv_head));
+      constexpr float kOnce = 1;
+      for (int row = 0; row < given_.n_rows; ++row) {
+        const size_t at = (head * n_rows() + static_cast<size_t>(row)) * dim();
+        kernels::weighted_sum(values, {&row, 1}, {&kOnce, 1},
+                              std::span(result.values).subspan(at, dim()), scratch);
+      }
+    });
   }
 
   const Case& given_;

@@ -37,6 +37,9 @@ struct CaseResult {
   std::vector<float> final_scores;
   std::vector<uint8_t> kept;    // the same: 1 or 0
   std::vector<int64_t> n_kept;  // [n_layers, n_kv_heads]
+  // Where the policy merges: the values afterwards, of value_type [n_layers, n_kv_heads, n_rows, head_dim]; those of rows that
+  // go as they were.
+  std::vector<float> values = {};
   int64_t nan_scores = 0;
 };
 

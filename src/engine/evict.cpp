@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/stopwatch.h"
+#include "kernels/append.h"
 
 namespace winnow::engine {
 
@@ -80,9 +81,13 @@ bool Evictor::carry_out(Sequence& sequence, bool is_chosen, const Stopwatch& sto
     return false;
   }
   const int n_kv_heads = sequence.cache.shape().n_kv_heads;
-  parallel_.run(static_cast<int>(choice_.kept.size()), [&](int item, int /*thread*/) {
-    sequence.cache.keep(views_[static_cast<size_t>(item / n_kv_heads)].layer, item % n_kv_heads,
-                        choice_.kept[static_cast<size_t>(item)]);
+  parallel_.run(static_cast<int>(choice_.kept.size()), [&](int item, int thread) {
+    const policy::LayerView& layer = views_[static_cast<size_t>(item / n_kv_heads)];
+    const int kv_head = item % n_kv_heads;
+    const std::vector<int>& kept = choice_.kept[static_cast<size_t>(item)];
+    merge_lost_rows(sequence.policy, layer, kv_head, kept, /*is_copied=*/false,
+                    scratch_[static_cast<size_t>(thread)], sequence.cache);
+    sequence.cache.keep(layer.layer, kv_head, kept);
   });
   sequence.evictions.nan_scores += choice_.n_nan_scores();
   sequence.evictions.ms += stopwatch.ms();
@@ -124,6 +129,20 @@ bool Evictor::evict(Sequence& sequence, int layer, int64_t share) {
   view(sequence, layer, 1);
   return carry_out(sequence, sequence.policy.choose(views_, {&share, 1}, parallel_, choice_),
                    stopwatch);
+}
+
+void merge_lost_rows(const policy::Policy& policy, const policy::LayerView& layer, int kv_head,
+                     std::span<const int> kept, bool is_copied, Scratch& scratch,
+                     cache::Cache& to) {
+  if (!policy.merges()) {
+    return;
+  }
+  const Scratch::Frame frame(scratch);
+  const policy::NewValues merged = policy.merge(layer, kv_head, kept, scratch);
+  const std::span<int> slots = scratch.take<int>(merged.rows.size());
+  std::ranges::transform(merged.rows, slots.begin(),
+                         [&](int row) { return is_copied ? row : kept[static_cast<size_t>(row)]; });
+  kernels::rewrite_values(to, layer.layer, kv_head, slots, merged.values);
 }
 
 void drop_unseen_rows(Sequence& sequence, int first_layer, int n_layers, int last_pos) {

@@ -27,7 +27,8 @@ class Evictor {
       : attention_(attention),
         turns_(std::move(rotation)),
         output_weights_(model),
-        parallel_(n_threads) {}
+        parallel_(n_threads),
+        scratch_(static_cast<size_t>(n_threads)) {}
 
   // What policies see of layers [first_layer, …) of a sequence with rows [n_layers, n_kv_heads], to views: the layers
   // without a window. Policies do not decide about the others: their rows go when no query sees them any more.
@@ -62,7 +63,13 @@ class Evictor {
   std::vector<cache::HeadRows> rows_;  // [n_layers, n_kv_heads]
   std::vector<policy::LayerView> views_;
   policy::Choice choice_;
+  std::vector<Scratch> scratch_;  // [n_threads]
 };
+
+// Has the rows of `to` that were, or will be, the kept ones of this head take along what the policy merges into them. `layer`
+// sees the rows as they were before any went; is_copied: `to` holds a copy of the kept ones alone.
+void merge_lost_rows(const policy::Policy& policy, const policy::LayerView& layer, int kv_head,
+                     std::span<const int> kept, bool is_copied, Scratch& scratch, cache::Cache& to);
 
 // Gives back what the windows of these layers have left behind at `last_pos`, the last position they have read.
 void drop_unseen_rows(Sequence& sequence, int first_layer, int n_layers, int last_pos);

@@ -361,8 +361,11 @@ class PolicyBenchmark {
     if (!policy_.choose({&layer, 1}, parallel_, choice_)) {
       return false;
     }
-    for_heads([&](int head, int /*thread*/) {
-      cache.keep(0, head, choice_.kept[static_cast<size_t>(head)]);
+    for_heads([&](int head, int thread) {
+      const std::vector<int>& kept = choice_.kept[static_cast<size_t>(head)];
+      merge_lost_rows(policy_, layer, head, kept, /*is_copied=*/false,
+                      scratch_[static_cast<size_t>(thread)], cache);
+      cache.keep(0, head, kept);
     });
     return true;
   }

@@ -31,7 +31,7 @@ struct PolicyTimes {
   std::vector<double> compact;    // moving the kept rows together, and giving back what they leave
   std::vector<double> copy;       // the kept rows, from where they lie to memory in use
   std::vector<double> give_back;  // keeping as many rows that need not move: the same pages go
-  std::vector<double> one_go;     // score, select and compact
+  std::vector<double> one_go;     // score, select, merge and compact
   std::vector<double> chunked;    // the same, when is_due() says so after a chunk, and at the end
   // Writing the rows with their static scores and without; empty where the policy needs none.
   std::vector<double> append;

@@ -230,6 +230,15 @@ Sequence fork(const Sequence& sequence, ForkOptions options, Evictor& evictor) {
     slots[layer * n_kv_heads + i % n_kv_heads] = choice.kept[i];
   }
   Sequence fork = copy(sequence, std::move(*options.policy), max_rows, rows, slots);
+  if (is_cut && fork.policy.merges()) {
+    std::vector<Scratch> scratch(static_cast<size_t>(evictor.parallel().n_threads()));
+    evictor.parallel().run(static_cast<int>(choice.kept.size()), [&](int item, int thread) {
+      const auto head = static_cast<size_t>(item);
+      merge_lost_rows(fork.policy, views[head / n_kv_heads], static_cast<int>(head % n_kv_heads),
+                      choice.kept[head], /*is_copied=*/true, scratch[static_cast<size_t>(thread)],
+                      fork.cache);
+    });
+  }
   if (is_cut) {
     ++fork.evictions.count;
     fork.evictions.nan_scores += choice.n_nan_scores();
@@ -264,7 +273,9 @@ void trim(Sequence& sequence, int n_positions) {
     throw Error(ErrorCode::kInvalidArgument,
                 trimming + "layer " + std::to_string(missing->layer) + ", KV head " +
                     std::to_string(missing->kv_head) + " has lost the row of position " +
-                    std::to_string(missing->pos) + " (allowed: " + allowed + ")");
+                    std::to_string(missing->pos) +
+                    (sequence.policy.merges() ? ", or changed it" : "") + " (allowed: " + allowed +
+                    ")");
   }
   sequence.cache.trim(n_positions);
   if (n_positions == 0) {

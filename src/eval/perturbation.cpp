@@ -75,10 +75,12 @@ Record Perturbation::measure(const SampleId& sample, const Arm& arm) const {
 
   Record record = record_for(sample, arm);
   std::vector<uint8_t> is_kept(static_cast<size_t>(rows.n), 1);
+  std::vector<float> merged;
   if (!is_full) {
     engine::CaseResult result =
         engine::score_case(case_of(rows, settings_), std::move(policy), settings_.engine.n_threads);
     is_kept = std::move(result.kept);
+    merged = std::move(result.values);
     record.nan_scores = result.nan_scores;
     record.budget_rows = budget_rows;
   }
@@ -91,7 +93,7 @@ Record Perturbation::measure(const SampleId& sample, const Arm& arm) const {
   record.kv_bytes = record.kv_peak_bytes = n_kept * row_bytes(settings_);
   record.kv_full_bytes = rows.n * row_bytes(settings_);
   record.is_within_budget = n_kept <= budget_rows;
-  record.metrics["perturbation"] = perturbation(rows, is_kept);
+  record.metrics["perturbation"] = perturbation(rows, is_kept, merged);
   return record;
 }
 

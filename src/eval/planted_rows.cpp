@@ -54,8 +54,8 @@ void draw(NumpyRandom& random, const Cluster& cluster, std::span<const float> di
 }
 
 // What attention over the rows (those that are kept) gives for a probe.
-std::vector<double> attend(const PlantedRows& rows, std::span<const float> probe,
-                           const std::vector<uint8_t>* is_kept) {
+std::vector<double> attend(const PlantedRows& rows, std::span<const float> values,
+                           std::span<const float> probe, const std::vector<uint8_t>* is_kept) {
   std::vector<double> logits(static_cast<size_t>(rows.n), -INFINITY);
   for (size_t i = 0; i < logits.size(); ++i) {
     if (is_kept == nullptr || (*is_kept)[i] != 0) {
@@ -68,7 +68,7 @@ std::vector<double> attend(const PlantedRows& rows, std::span<const float> probe
   for (size_t i = 0; i < logits.size(); ++i) {
     const double weight = std::exp(logits[i] - largest);
     for (size_t d = 0; d < kDim && weight > 0; ++d) {
-      output[d] += weight * static_cast<double>(rows.values[i * kDim + d]);
+      output[d] += weight * static_cast<double>(values[i * kDim + d]);
     }
   }
   return output;  // not divided by the sum of the weights, which a cosine does not see
@@ -116,12 +116,15 @@ PlantedRows planted_rows(Geometry geometry, int n, int budget_rows, uint64_t see
   return rows;
 }
 
-double perturbation(const PlantedRows& rows, const std::vector<uint8_t>& is_kept) {
-  WINNOW_CHECK(std::ssize(is_kept) == rows.n);
+double perturbation(const PlantedRows& rows, const std::vector<uint8_t>& is_kept,
+                    std::span<const float> values_then) {
+  const std::span<const float> values = values_then.empty() ? rows.values : values_then;
+  WINNOW_CHECK(std::ssize(is_kept) == rows.n && values.size() == rows.values.size());
   double sum = 0;
   for (size_t i = 0; i < kPlantedProbes; ++i) {
     const auto probe = std::span(rows.probes).subspan(i * kDim, kDim);
-    sum += 1 - cosine(attend(rows, probe, nullptr), attend(rows, probe, &is_kept));
+    sum += 1 -
+           cosine(attend(rows, rows.values, probe, nullptr), attend(rows, values, probe, &is_kept));
   }
   return sum / kPlantedProbes;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace winnow::eval {
@@ -30,7 +31,8 @@ struct PlantedRows {
 PlantedRows planted_rows(Geometry geometry, int n, int budget_rows, uint64_t seed);
 
 // The mean over the probes of 1 - cosine(attention's output on the rows that are kept, on all rows), in double; is_kept [n],
-// at least one is.
-double perturbation(const PlantedRows& rows, const std::vector<uint8_t>& is_kept);
+// at least one is. The rows that are kept may have other values then [n, kPlantedHeadDim]; empty: their own.
+double perturbation(const PlantedRows& rows, const std::vector<uint8_t>& is_kept,
+                    std::span<const float> values_then = {});
 
 }  // namespace winnow::eval

@@ -23,6 +23,11 @@ struct NewRows {
 cache::Cache::AppendCounts append_rows(const NewRows& rows, const cache::CacheShape& shape,
                                        const cache::Cache::Target& target) noexcept;
 
+// Values [slots.size(), head_dim] of rows that stay, in the place of those that they have at `slots` (ascending, unique):
+// converted and counted as new rows are.
+void rewrite_values(cache::Cache& cache, int layer, int kv_head, std::span<const int> slots,
+                    std::span<const float> values);
+
 // The static scores of cached rows, computed anew from their keys: norms [rows.n], the same bits as at append.
 void squared_key_norms(const cache::HeadRows& rows, std::span<float> norms);
 

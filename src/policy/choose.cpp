@@ -1,4 +1,4 @@
-// Score, transform, allocate, protect, select: what a policy keeps of the rows there are.
+// Score, transform, allocate, protect, select: what a policy keeps of the rows there are, and what becomes of the others.
 
 #include <algorithm>
 #include <cmath>
@@ -182,6 +182,28 @@ void release_after_a_prompt(Choice& choice) {
 }
 
 }  // namespace
+
+NewValues Policy::merge(const LayerView& layer, int kv_head, std::span<const int> kept,
+                        Scratch& scratch) const {
+  const cache::HeadRows& rows = layer.heads[static_cast<size_t>(kv_head)];
+  if (merger_ == nullptr || std::ssize(kept) == rows.n_visible()) {
+    return {};
+  }
+  const std::span<const int> visible =
+      cache::visible_slots(rows, scratch.take<int>(static_cast<size_t>(rows.n)));
+  const std::span<int> lost = scratch.take<int>(visible.size());
+  const auto end = std::ranges::set_difference(visible, kept, lost.begin()).out;
+  LayerView view = layer;
+  if (is_contiguous() && merger_->needs().keys) {
+    view = with_keys_at_places(view, kv_head, 1, scratch);
+  }
+  view.n_sink = options_.n_sink;
+  return merger_->merge({.layer = view,
+                         .kv_head = kv_head,
+                         .kept = kept,
+                         .lost = lost.first(static_cast<size_t>(end - lost.begin()))},
+                        scratch);
+}
 
 void Policy::divide(std::span<const int> n_visible, int n_kv_heads, Division& division,
                     std::span<const double> measured) const {

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/nearest_name.h"
 #include "policy/allocators.h"
+#include "policy/mergers.h"
 #include "policy/methods.h"
 #include "policy/spec.h"
 #include "policy/transforms.h"
@@ -18,15 +19,22 @@ namespace {
 struct Parts {
   std::vector<const TransformPart*> transforms;  // in order
   std::vector<const AllocatorPart*> allocators;  // those of layers first
+  const MergerPart* merger = nullptr;
 };
 
 // The method of a spec, or null and a problem.
 const Method* method_of(const Spec& spec, OptionReader& reader) {
-  const bool is_transform = find_transform(spec.method) != nullptr;
-  if (is_transform || find_allocator(spec.method) != nullptr) {
-    reader.add_problem(
-        "'" + spec.method + "' is " + (is_transform ? "a transform" : "an allocator") +
-        " and stands after a method, as in " + (is_transform ? "snapkv+" : "knorm+") + spec.method);
+  std::string kind;
+  if (find_transform(spec.method) != nullptr) {
+    kind = "a transform";
+  } else if (find_allocator(spec.method) != nullptr) {
+    kind = "an allocator";
+  } else if (find_merger(spec.method) != nullptr) {
+    kind = "a merger";
+  }
+  if (!kind.empty()) {
+    reader.add_problem("'" + spec.method + "' is " + kind + " and stands after a method, as in " +
+                       (kind == "a transform" ? "snapkv+" : "knorm+") + spec.method);
     return nullptr;
   }
   try {
@@ -44,7 +52,8 @@ std::string unknown_part(std::string_view name) {
   std::vector<std::string_view> names;
   std::ranges::transform(kTransforms, std::back_inserter(names), &TransformPart::name);
   std::ranges::transform(kAllocators, std::back_inserter(names), &AllocatorPart::name);
-  return unknown_name("transform or allocator", name, names);
+  std::ranges::transform(kMergers, std::back_inserter(names), &MergerPart::name);
+  return unknown_name("transform, allocator or merger", name, names);
 }
 
 // Adds problems where two parts decide the same.
@@ -80,6 +89,12 @@ Parts parts_of(const Spec& spec, OptionReader& reader) {
       add_transform(*transform, parts, reader);
     } else if (const AllocatorPart* const allocator = find_allocator(name)) {
       add_allocator(*allocator, parts, reader);
+    } else if (const MergerPart* const merger = find_merger(name)) {
+      if (parts.merger != nullptr) {
+        reader.add_problem("'" + std::string(parts.merger->name) + "' and '" + name +
+                           "' both decide what becomes of the rows that go");
+      }
+      parts.merger = merger;
     } else {
       reader.add_problem(unknown_part(name));
     }
@@ -128,7 +143,7 @@ std::string parts_text(const Method& method, const Parts& parts) {
       text += "+" + std::string(part->name);
     }
   }
-  return text;
+  return parts.merger == nullptr ? text : text + "+" + std::string(parts.merger->name);
 }
 
 void throw_problems(std::string_view spec, const std::vector<std::string>& problems) {
@@ -181,6 +196,9 @@ Policy Policy::parse(std::string_view text, std::string_view default_budget) {
     policy.scorer_ = policy.method_->make(reader);
     policy.make_transforms(parts.transforms, reader);
     policy.make_allocators(parts.allocators, reader);
+    if (parts.merger != nullptr) {
+      policy.merger_ = parts.merger->make(reader);
+    }
     reader.refuse_unknown();
     check_together(policy.options_, reader);
   }
@@ -247,6 +265,9 @@ Needs Policy::needs() const {
   }
   if (layers_ != nullptr) {
     needs.add(layers_->needs());
+  }
+  if (merger_ != nullptr) {
+    needs.add(merger_->needs());
   }
   return needs;
 }

@@ -12,6 +12,7 @@
 #include "policy/allocator.h"
 #include "policy/budget.h"
 #include "policy/division.h"
+#include "policy/merger.h"
 #include "policy/option_reader.h"
 #include "policy/protect.h"
 #include "policy/scorer.h"
@@ -24,6 +25,7 @@ class ParallelFor;
 namespace winnow::policy {
 
 struct AllocatorPart;
+struct MergerPart;
 struct Method;
 struct TransformPart;
 
@@ -118,7 +120,7 @@ class Policy {
   // `full`, with what others will need kept for them: forks of such a sequence can be cut to any policy of these needs.
   static Policy full(const Needs& watched = {});
 
-  // The canonical spec: the method, its transforms and allocators, the budget and every option that is not at its default, presets spelled out.
+  // The canonical spec: the method, its transforms, allocators and merger, the budget and every option that is not at its default, presets spelled out.
   // Parses to the same policy.
   const std::string& spec() const { return spec_; }
   const Method& method() const { return *method_; }
@@ -169,6 +171,13 @@ class Policy {
   bool choose(std::span<const LayerView> layers, kernels::ParallelFor& parallel,
               Choice& choice) const;
 
+  // Whether rows that stay take something along of those that go.
+  bool merges() const { return merger_ != nullptr; }
+  // What the rows at `kept` of a head take along when it keeps them alone: nothing where no visible one goes, or nothing is
+  // merged. The result lies in `scratch`, until the caller's frame ends.
+  NewValues merge(const LayerView& layer, int kv_head, std::span<const int> kept,
+                  Scratch& scratch) const;
+
  private:
   Policy() = default;
   std::string spec_;
@@ -185,8 +194,9 @@ class Policy {
   std::shared_ptr<const SecondStage> second_stage_;  // null: scores are compared as they are
   std::shared_ptr<const LayerAllocator> layers_;     // null: every layer has the same budget
   std::shared_ptr<const HeadAllocator> heads_;
-  Needs watched_;        // of full()
-  int budget_rows_ = 0;  // 0: not resolved
+  std::shared_ptr<const Merger> merger_;  // null: what goes is gone
+  Needs watched_;                         // of full()
+  int budget_rows_ = 0;                   // 0: not resolved
   int n_recent_ = 0;
   int64_t extra_rows_ = 0;
   int slack_ = 0;

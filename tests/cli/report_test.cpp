@@ -4,6 +4,7 @@
 
 #include "cli/winnow_program.h"
 #include "policy/allocators.h"
+#include "policy/mergers.h"
 #include "policy/methods.h"
 #include "policy/policy.h"
 #include "policy/transforms.h"
@@ -246,8 +247,8 @@ TEST(Report, BeforeQuestionPutsTheQuestionOnTop) {
 }
 
 TEST(Report, LegacyOrderIsNamed) {
-  const json report =
-      tiny_json({"-f", document(200), "-n", "4", "--budget", "50", "--legacy-order", "-b", "64"});
+  const json report = tiny_json({"-f", document(200), "-n", "4", "--policy", "knorm", "--budget",
+                                 "50", "--legacy-order", "-b", "64"});
   expect_consistent(report);
   EXPECT_EQ(report["evict"], "legacy-order");
   EXPECT_EQ(report["prefill"], "chunk-major");
@@ -411,6 +412,16 @@ TEST(Methods, TextAndJsonListAll) {
     EXPECT_EQ(listed["needs"], json(policy::describe_needs(part)));
     EXPECT_EQ(listed["divides"].size(),
               (part.divides_layers ? 1U : 0U) + (part.divides_heads ? 1U : 0U));
+    EXPECT_EQ(listed["options"].size(), policy::describe_options(part).size());
+  }
+  EXPECT_EQ(list["mergers"].size(), std::size(policy::kMergers));
+  for (size_t i = 0; i < std::size(policy::kMergers); ++i) {
+    const policy::MergerPart& part = policy::kMergers[i];
+    const json& listed = list["mergers"][i];
+    EXPECT_NE(text.out.find(part.help), std::string::npos) << part.name;
+    EXPECT_EQ(listed["name"], part.name);
+    EXPECT_EQ(listed["needs"], json(policy::describe_needs(part)));
+    EXPECT_EQ(listed["cost"], part.cost);
     EXPECT_EQ(listed["options"].size(), policy::describe_options(part).size());
   }
   std::set<std::string> options;

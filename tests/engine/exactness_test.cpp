@@ -7,6 +7,7 @@
 #include <numeric>
 #include <string_view>
 
+#include "kernels/append.h"
 #include "support/generate.h"
 #include "support/ggml_attention.h"
 #include "support/libllama.h"
@@ -149,7 +150,24 @@ TEST(Exactness, LayerMajorWithAOneShotPolicyReadsThePromptAsTheFullCacheDoes) {
   expect_equal(smol, 200);
 }
 
-// While one sequence evicts, the other hides what its policy would evict: for every method the logits are the same bits.
+// Gives the rows at `slots` of a head the values of the rows that the same head of `from` holds.
+void take_values(const cache::Cache& from, cache::Cache& to, int layer, int kv_head,
+                 const std::vector<int>& slots) {
+  const cache::HeadRows rows = from.rows(layer, kv_head);
+  const auto dim = static_cast<size_t>(rows.head_dim);
+  std::vector<float> values;
+  for (int slot = 0; slot < rows.n; ++slot) {
+    if (!rows.is_evicted(slot)) {
+      const float* const value = reinterpret_cast<const float*>(rows.values) +
+                                 static_cast<size_t>(slot) * dim;  // rows are f32
+      values.insert(values.end(), value, value + dim);
+    }
+  }
+  kernels::rewrite_values(to, layer, kv_head, slots, values);
+}
+
+// While one sequence evicts, the other hides what its policy would evict, and has the values that are merged: for every
+// policy the logits are the same bits.
 TEST(Exactness, EveryPolicyDecodesAsIfTheRowsItEvictedWereMasked) {
   for (const char* architecture : {"llama", "qwen2", "gemma3"}) {
     const bool has_window = std::string_view(architecture) == "gemma3";
@@ -173,7 +191,11 @@ TEST(Exactness, EveryPolicyDecodesAsIfTheRowsItEvictedWereMasked) {
           const int n_kv_heads = model.hyper().n_kv_heads;
           const int layer = static_cast<int>(head) / n_kv_heads;
           if (model.hyper().swa_window(layer) == 0) {  // slots are positions
-            masked.cache.hide_others(layer, static_cast<int>(head) % n_kv_heads, kept[head]);
+            const int kv_head = static_cast<int>(head) % n_kv_heads;
+            if (evicted.policy.merges()) {
+              take_values(evicted.cache, masked.cache, layer, kv_head, kept[head]);
+            }
+            masked.cache.hide_others(layer, kv_head, kept[head]);
           }
         }
         ASSERT_TRUE(test::same_bits(test::decode_all(engine, evicted, {&token, 1}),

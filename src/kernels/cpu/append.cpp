@@ -146,6 +146,18 @@ cache::Cache::AppendCounts append_rows_impl(const NewRows& rows, const cache::Ca
           .nonfinite_values = values.nonfinite};
 }
 
+cache::Cache::AppendCounts store_values_impl(std::span<const float> values,
+                                             std::span<const int> slots,
+                                             const cache::CacheShape& shape, std::byte* to) {
+  ElementCounts counts;
+  const auto dim = static_cast<size_t>(shape.head_dim);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    store_row(values.data() + i * dim, shape.head_dim, shape.value_type,
+              to + static_cast<size_t>(slots[i]) * shape.value_bytes(), counts);
+  }
+  return {.saturated = counts.saturated, .nonfinite_keys = 0, .nonfinite_values = counts.nonfinite};
+}
+
 void squared_key_norms_impl(const cache::HeadRows& rows, std::span<float> norms) {
   const size_t key_bytes = static_cast<size_t>(rows.head_dim) * cache::element_bytes(rows.key_type);
   for (size_t slot = 0; slot < norms.size(); ++slot) {
@@ -165,6 +177,16 @@ HWY_EXPORT(append_rows_impl);
 cache::Cache::AppendCounts append_rows(const NewRows& rows, const cache::CacheShape& shape,
                                        const cache::Cache::Target& target) noexcept {
   return HWY_DYNAMIC_DISPATCH(append_rows_impl)(rows, shape, target);
+}
+
+HWY_EXPORT(store_values_impl);
+
+void rewrite_values(cache::Cache& cache, int layer, int kv_head, std::span<const int> slots,
+                    std::span<const float> values) {
+  WINNOW_CHECK(values.size() == slots.size() * static_cast<size_t>(cache.shape().head_dim));
+  cache.commit_values(layer, kv_head, slots,
+                      HWY_DYNAMIC_DISPATCH(store_values_impl)(values, slots, cache.shape(),
+                                                              cache.values(layer, kv_head)));
 }
 
 HWY_EXPORT(squared_key_norms_impl);

@@ -27,10 +27,6 @@ struct RandomOptions {
   }
 };
 
-uint64_t mix(uint64_t hash, int value) {
-  return splitmix64(hash ^ static_cast<uint32_t>(value));
-}
-
 class Random final : public Scorer {
  public:
   explicit Random(const RandomOptions& options) : options_(options) {}
@@ -43,11 +39,11 @@ class Random final : public Scorer {
              std::span<float> scores) const override {
     const cache::HeadRows& rows = layer.heads[static_cast<size_t>(kv_head)];
     WINNOW_CHECK(std::ssize(scores) == rows.n);
-    const uint64_t head_hash =
-        mix(mix(splitmix64(static_cast<uint32_t>(options_.seed)), layer.layer), kv_head);
+    const uint64_t head_hash = hash_with(
+        hash_with(splitmix64(static_cast<uint32_t>(options_.seed)), layer.layer), kv_head);
     for (size_t i = 0; i < scores.size(); ++i) {
-      const uint64_t hash = mix(head_hash, rows.positions[i]);  // Eq. (1)
-      scores[i] = static_cast<float>(hash >> 40) * 0x1p-24F;    // 24 bits: every value is exact
+      const uint64_t hash = hash_with(head_hash, rows.positions[i]);  // Eq. (1)
+      scores[i] = static_cast<float>(hash >> 40) * 0x1p-24F;  // 24 bits: every value is exact
     }
   }
 

@@ -1,0 +1,38 @@
+// The optional part after selecting: what becomes of the rows that go. Those that stay may take something of them along.
+#pragma once
+
+#include <span>
+
+#include "base/scratch.h"
+#include "policy/scorer.h"
+
+namespace winnow::policy {
+
+// The rows of one KV head when some of them go, as attention sees them.
+struct Parting {
+  const LayerView& layer;
+  int kv_head;
+  std::span<const int> kept;  // slots of the rows that stay, ascending
+  std::span<const int> lost;  // of those that go, likewise; none is hidden
+
+  const cache::HeadRows& rows() const { return layer.heads[static_cast<size_t>(kv_head)]; }
+};
+
+// What rows that stay have for values from then on. Keys, positions and column mass stay theirs.
+struct NewValues {
+  std::span<const int> rows;      // [n] indices into Parting::kept, ascending
+  std::span<const float> values;  // [n, head_dim]
+};
+
+class Merger {
+ public:
+  virtual ~Merger() = default;
+
+  // Beside what the scorer needs.
+  virtual Needs needs() const = 0;
+  // The result lies in `scratch`, until the caller's frame ends. Called for different heads at the same time. Rows that are
+  // not finite are not merged.
+  virtual NewValues merge(const Parting& parting, Scratch& scratch) const = 0;
+};
+
+}  // namespace winnow::policy
