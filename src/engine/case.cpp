@@ -67,6 +67,10 @@ std::string missing(const Case& given, const policy::Policy& policy) {
   if (needs.output_weights) {
     problems.push_back("needs the output projection, and a case holds no weights");
   }
+  if (given.n_rows < needs.key_sample.n_keys) {
+    problems.push_back("needs the first " + std::to_string(needs.key_sample.n_keys) +
+                       " keys, and K has " + std::to_string(given.n_rows));
+  }
   if (policy.filters() != nullptr) {
     const policy::FilterShape& shape = policy.filters()->shape;
     if (shape.n_layers != given.n_layers || shape.n_kv_heads != given.n_kv_heads ||
@@ -118,6 +122,10 @@ class CaseScorer {
                   .head_dim = given.head_dim,
                   .is_watched = std::vector<bool>(static_cast<size_t>(given.n_layers),
                                                   needs_.query_moments)}),
+        directions_({.n_layers = given.n_layers,
+                     .n_kv_heads = given.n_kv_heads,
+                     .head_dim = given.head_dim,
+                     .sample = needs_.key_sample}),
         rotation_(rotation_of(given.frequencies)),
         parallel_(n_threads),
         scratch_(static_cast<size_t>(n_threads)) {
@@ -262,14 +270,19 @@ class CaseScorer {
     }
     const auto n_kv_heads = static_cast<size_t>(given_.n_kv_heads);
     for (int layer = 0; layer < given_.n_layers; ++layer) {
+      const auto heads = std::span(rows_).subspan(head_index(layer, 0), n_kv_heads);
+      if (!directions_.is_empty()) {
+        directions_.freeze(layer, heads);
+      }
       layers_.push_back({.layer = layer,
-                         .heads = std::span(rows_).subspan(head_index(layer, 0), n_kv_heads),
+                         .heads = heads,
                          .n_sink = policy_.options().n_sink,
                          .n_positions = given_.positions.back() + 1,
                          .attention = attention_,
                          .queries = &queries_,
                          .moments = &moments_,
                          .rotation = &rotation_,
+                         .key_directions = &directions_,
                          .ordinal = layer});
     }
   }
@@ -330,6 +343,7 @@ class CaseScorer {
   kernels::AttendShape attention_;
   kernels::QueryWindow queries_;
   kernels::QueryMoments moments_;
+  policy::KeyDirections directions_;
   kernels::Rotation rotation_;
   kernels::ParallelFor parallel_;
   std::vector<Scratch> scratch_;           // [n_threads]

@@ -121,6 +121,9 @@ void Engine::watch(Sequence& sequence) const {
   if (sequence.queries.shape().n_queries < sequence.policy.needs().n_queries) {
     sequence.queries = query_window(model_.hyper(), sequence.policy);
   }
+  if (sequence.key_directions.is_empty()) {
+    sequence.key_directions = key_directions(model_.hyper(), sequence.policy);
+  }
   if (sequence.similarity.is_empty()) {
     sequence.similarity = residual_similarity(model_.hyper(), sequence.policy);
   }
@@ -268,6 +271,7 @@ bool Engine::run_layer_legacy(const Chunk& chunk, int layer, int64_t share, floa
   const std::vector<float> queries = copy_of(first.queries);
   const std::vector<float> values = copy_of(first.values);
   sequence.cache.record_peak();
+  freeze_directions(sequence, layer, 1);
   const bool is_cut = evictor_.evict(sequence, layer, share);
 
   end_aligned_.set_rows(chunk.slices, layer);
@@ -306,6 +310,7 @@ void Engine::settle(const Chunk& chunk, int first_layer, int n_layers) {
   for (size_t i = 0; i < chunk.slices.size(); ++i) {
     const kernels::Slice& slice = chunk.slices[i];
     chunk.sequences[i]->cache.record_peak();
+    freeze_directions(*chunk.sequences[i], first_layer, n_layers);
     drop_unseen_rows(*chunk.sequences[i], first_layer, n_layers,
                      slice.first_pos + slice.n_tokens - 1);
   }

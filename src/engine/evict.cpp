@@ -37,6 +37,7 @@ void Evictor::view_layers(const Sequence& sequence, int first_layer,
                        .rotation = &turns_.rotation(),
                        .turns = &turns_,
                        .output_weights = &output_weights_,
+                       .key_directions = &sequence.key_directions,
                        .ordinal = ordinal++});
     }
   }

@@ -105,6 +105,10 @@ class PolicyBenchmark {
         moments_({.n_heads = attention_.n_heads,
                   .head_dim = options.head_dim,
                   .is_watched = {policy.needs().query_moments}}),
+        directions_({.n_layers = 1,
+                     .n_kv_heads = options.n_kv_heads,
+                     .head_dim = options.head_dim,
+                     .sample = policy.needs().key_sample}),
         rotation_(rotation_of(options.head_dim)),
         output_weights_(attention_.n_heads * options.head_dim),
         parallel_(options.n_threads),
@@ -117,6 +121,12 @@ class PolicyBenchmark {
                      .row_bytes = static_cast<int64_t>(shape_.row_bytes()),
                      .n_heads = options.n_kv_heads});
     result_.budget_rows = policy_.budget_rows();
+    if (policy_.needs().key_sample.n_keys > options.n_rows) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "policy '" + policy_.spec() + "' evicts nothing before it has seen " +
+                      std::to_string(policy_.needs().key_sample.n_keys) + " keys, and there are " +
+                      std::to_string(options.n_rows) + " rows");
+    }
     if (policy_.budget_rows() >= options.n_rows) {
       throw Error(ErrorCode::kInvalidArgument,
                   "a budget of " + std::to_string(policy_.budget_rows()) + " rows keeps all " +
@@ -224,6 +234,9 @@ class PolicyBenchmark {
     for (int head = 0; head < options_.n_kv_heads; ++head) {
       rows_.push_back(cache.rows(0, head));
     }
+    if (!directions_.is_empty()) {
+      directions_.freeze(0, rows_);
+    }
     return {.layer = 0,
             .heads = rows_,
             .n_sink = policy_.options().n_sink,
@@ -232,7 +245,8 @@ class PolicyBenchmark {
             .queries = &queries_,
             .moments = &moments_,
             .rotation = &rotation_,
-            .output_weights = &output_weights_};
+            .output_weights = &output_weights_,
+            .key_directions = &directions_};
   }
 
   // What scores are made of: static scores, keys, values.
@@ -422,6 +436,7 @@ class PolicyBenchmark {
   kernels::AttendShape attention_;
   kernels::QueryWindow queries_;
   kernels::QueryMoments moments_;
+  policy::KeyDirections directions_;
   kernels::Rotation rotation_;
   RandomOutputWeights output_weights_;
   kernels::ParallelFor parallel_;

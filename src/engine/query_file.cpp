@@ -13,6 +13,7 @@ namespace {
 constexpr const char* kQueries = "queries";
 constexpr const char* kMoments = "moments";
 constexpr const char* kSimilarity = "similarity";
+constexpr const char* kDirections = "key directions";
 
 template <class Visit>
 void for_each_layer(const std::vector<bool>& is_watched, const Visit& visit) {
@@ -129,6 +130,40 @@ void read_moments(SectionFile& file, int n_positions, kernels::QueryMoments& mom
     const auto sums = reader.get_array<double>(moments.sums(layer).size());
     std::copy(sums.begin(), sums.end(), moments.sums(layer).begin());
   });
+  reader.expect_end();
+}
+
+void put_directions(const policy::KeyDirections& directions, SectionWriter& file) {
+  if (directions.is_empty()) {
+    return;
+  }
+  file.begin(kDirections);
+  for (int layer = 0; layer < directions.shape().n_layers; ++layer) {
+    file.put_flag(directions.is_frozen(layer));
+    for (int kv_head = 0; directions.is_frozen(layer) && kv_head < directions.shape().n_kv_heads;
+         ++kv_head) {
+      file.put_array(directions.direction(layer, kv_head));
+    }
+  }
+}
+
+void read_directions(SectionFile& file, policy::KeyDirections& directions) {
+  if (directions.is_empty()) {
+    return;
+  }
+  const policy::KeyDirections::Shape& shape = directions.shape();
+  SectionReader reader = file.read(kDirections);
+  for (int layer = 0; layer < shape.n_layers; ++layer) {
+    if (!reader.get_flag("a layer's directions")) {
+      continue;
+    }
+    const auto elements = reader.get_array<float>(static_cast<size_t>(shape.n_kv_heads) *
+                                                  static_cast<size_t>(shape.head_dim));
+    if (!std::ranges::all_of(elements, [](float each) { return std::isfinite(each); })) {
+      reader.fail("a direction has elements that are not finite");
+    }
+    directions.restore(layer, elements);
+  }
   reader.expect_end();
 }
 

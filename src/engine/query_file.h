@@ -1,10 +1,11 @@
-// What a session remembers of queries, as sections of its file (docs/cache-files.md).
+// What a session remembers of queries and of its first keys, as sections of its file (docs/cache-files.md).
 #pragma once
 
 #include "base/section_file.h"
 #include "kernels/query_moments.h"
 #include "kernels/query_window.h"
 #include "kernels/residual_similarity.h"
+#include "policy/key_directions.h"
 
 namespace winnow::engine {
 
@@ -24,5 +25,9 @@ void read_similarity(SectionFile& file, int n_positions, kernels::ResidualSimila
 // Likewise, the sums that moments are made of.
 void put_moments(const kernels::QueryMoments& moments, SectionWriter& file);
 void read_moments(SectionFile& file, int n_positions, kernels::QueryMoments& moments);
+
+// Likewise, the directions of the first keys, of the layers that are frozen.
+void put_directions(const policy::KeyDirections& directions, SectionWriter& file);
+void read_directions(SectionFile& file, policy::KeyDirections& directions);
 
 }  // namespace winnow::engine

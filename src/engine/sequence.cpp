@@ -40,6 +40,38 @@ void check_seen(const Sequence& sequence, const policy::Policy& policy) {
   }
 }
 
+// The directions that the policy needs: the sequence's own, or found now that no row has gone. Empty where it needs none.
+policy::KeyDirections directions_for(const Sequence& sequence, const policy::Policy& policy,
+                                     const std::vector<cache::HeadRows>& rows) {
+  const policy::KeySample sample = policy.needs().key_sample;
+  if (sample.n_keys == 0 || sequence.key_directions.shape().sample == sample) {
+    return sample.n_keys == 0 ? policy::KeyDirections() : sequence.key_directions;
+  }
+  const cache::CacheShape& shape = sequence.cache.shape();
+  policy::KeyDirections directions({.n_layers = shape.n_layers,
+                                    .n_kv_heads = shape.n_kv_heads,
+                                    .head_dim = shape.head_dim,
+                                    .sample = sample});
+  const auto n_kv_heads = static_cast<size_t>(shape.n_kv_heads);
+  for (int layer = 0; layer < shape.n_layers; ++layer) {
+    if (shape.swa_window(layer) > 0) {
+      continue;
+    }
+    const auto heads = std::span(rows).subspan(static_cast<size_t>(layer) * n_kv_heads, n_kv_heads);
+    if (std::ranges::any_of(heads, [&](const cache::HeadRows& head) {
+          return head.n != sequence.positions_fed || head.n_hidden > 0;
+        })) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "policy '" + policy.spec() +
+                      "' needs a direction of the first keys, and the sequence did not keep all "
+                      "rows under its own policy '" +
+                      sequence.policy.spec() + "'");
+    }
+    directions.freeze(layer, heads);
+  }
+  return directions;
+}
+
 // Keys that were rotated to other positions than their own would have to be turned for ever.
 void check_rotations(const Sequence& sequence, const policy::Policy& policy) {
   if (policy.is_contiguous() || !sequence.policy.is_contiguous()) {
@@ -107,7 +139,8 @@ policy::KeptSlots held_slots(const std::vector<cache::HeadRows>& rows) {
 
 // The rows `slots` of the views `rows`, both [n_layers, n_kv_heads], as a sequence under `policy`.
 Sequence copy(const Sequence& sequence, policy::Policy policy, int max_rows,
-              const std::vector<cache::HeadRows>& rows, const policy::KeptSlots& slots) {
+              const std::vector<cache::HeadRows>& rows, const policy::KeptSlots& slots,
+              policy::KeyDirections directions) {
   cache::CacheShape shape = sequence.cache.shape();
   const policy::Needs needs = policy.needs();
   shape.stores_scores = needs.key_norms;
@@ -132,6 +165,7 @@ Sequence copy(const Sequence& sequence, policy::Policy policy, int max_rows,
   if (needs.query_moments) {
     fork.moments = sequence.moments;
   }
+  fork.key_directions = std::move(directions);
   fork.positions_fed = sequence.positions_fed;
   fork.evicted_during_prompt = sequence.evicted_during_prompt;
   fork.evictions = sequence.evictions;
@@ -179,16 +213,45 @@ kernels::ResidualSimilarity residual_similarity(const model::Hyperparameters& hy
   return kernels::ResidualSimilarity(policy.needs().residual_similarity ? hyper.n_layers : 0);
 }
 
+policy::KeyDirections key_directions(const model::Hyperparameters& hyper,
+                                     const policy::Policy& policy) {
+  const policy::KeySample sample = policy.needs().key_sample;
+  return sample.n_keys == 0 ? policy::KeyDirections()
+                            : policy::KeyDirections({.n_layers = hyper.n_layers,
+                                                     .n_kv_heads = hyper.n_kv_heads,
+                                                     .head_dim = hyper.head_dim,
+                                                     .sample = sample});
+}
+
+void freeze_directions(Sequence& sequence, int first_layer, int n_layers) {
+  if (sequence.key_directions.is_empty()) {
+    return;
+  }
+  const cache::CacheShape& shape = sequence.cache.shape();
+  std::vector<cache::HeadRows> rows;
+  for (int layer = first_layer; layer < first_layer + n_layers; ++layer) {
+    if (shape.swa_window(layer) > 0 || sequence.key_directions.is_frozen(layer)) {
+      continue;
+    }
+    rows.clear();
+    for (int kv_head = 0; kv_head < shape.n_kv_heads; ++kv_head) {
+      rows.push_back(sequence.cache.rows(layer, kv_head));
+    }
+    sequence.key_directions.freeze(layer, rows);
+  }
+}
+
 size_t policy_bytes(const model::Hyperparameters& hyper, const policy::Policy& policy) {
   return kernels::QueryWindow::bytes(window_shape(hyper, policy)) +
          (policy.needs().query_moments ? kernels::QueryMoments::bytes(moments_shape(hyper)) : 0) +
-         residual_similarity(hyper, policy).bytes();
+         residual_similarity(hyper, policy).bytes() + key_directions(hyper, policy).bytes();
 }
 
 Sequence fork(const Sequence& sequence) {
   check_usable(sequence);
   const auto rows = all_rows(sequence.cache);
-  return copy(sequence, sequence.policy, sequence.cache.shape().max_rows, rows, held_slots(rows));
+  return copy(sequence, sequence.policy, sequence.cache.shape().max_rows, rows, held_slots(rows),
+              sequence.key_directions);
 }
 
 Sequence fork(const Sequence& sequence, ForkOptions options, Evictor& evictor) {
@@ -200,7 +263,8 @@ Sequence fork(const Sequence& sequence, ForkOptions options, Evictor& evictor) {
   const int max_rows = options.max_rows > 0 ? options.max_rows : sequence.cache.shape().max_rows;
   auto rows = all_rows(sequence.cache);
   if (!options.policy) {
-    return copy(sequence, sequence.policy, max_rows, rows, held_slots(rows));
+    return copy(sequence, sequence.policy, max_rows, rows, held_slots(rows),
+                sequence.key_directions);
   }
   if (!options.policy->is_resolved()) {
     throw Error(ErrorCode::kInvalidArgument, "policy '" + options.policy->spec() +
@@ -222,6 +286,10 @@ Sequence fork(const Sequence& sequence, ForkOptions options, Evictor& evictor) {
   policy::KeptSlots slots = held_slots(rows);
   std::vector<policy::LayerView> views;
   evictor.view_layers(sequence, 0, rows, views);
+  policy::KeyDirections directions = directions_for(sequence, *options.policy, rows);
+  for (policy::LayerView& view : views) {
+    view.key_directions = &directions;
+  }
   policy::Choice choice;
   const bool is_cut = options.policy->choose(views, evictor.parallel(), choice);
   const auto n_kv_heads = static_cast<size_t>(sequence.cache.shape().n_kv_heads);
@@ -229,7 +297,7 @@ Sequence fork(const Sequence& sequence, ForkOptions options, Evictor& evictor) {
     const auto layer = static_cast<size_t>(views[i / n_kv_heads].layer);
     slots[layer * n_kv_heads + i % n_kv_heads] = choice.kept[i];
   }
-  Sequence fork = copy(sequence, std::move(*options.policy), max_rows, rows, slots);
+  Sequence fork = copy(sequence, std::move(*options.policy), max_rows, rows, slots, directions);
   if (is_cut && fork.policy.merges()) {
     std::vector<Scratch> scratch(static_cast<size_t>(evictor.parallel().n_threads()));
     evictor.parallel().run(static_cast<int>(choice.kept.size()), [&](int item, int thread) {
@@ -256,12 +324,12 @@ void trim(Sequence& sequence, int n_positions) {
                                                  std::to_string(n_fed) + ")");
   }
   const policy::Needs needs = sequence.policy.needs();
-  const bool has_watched =
-      needs.n_queries > 0 || needs.column_mass || needs.query_moments || needs.residual_similarity;
+  const bool has_watched = needs.n_queries > 0 || needs.column_mass || needs.query_moments ||
+                           needs.residual_similarity || needs.key_sample.takes_block;
   if (has_watched && n_positions > 0 && (n_positions < n_fed || !sequence.is_usable)) {
     throw Error(ErrorCode::kInvalidArgument,
                 trimming + "policy '" + sequence.policy.spec() +
-                    "' has taken note of later queries (allowed: 0" +
+                    "' has taken note of later tokens (allowed: 0" +
                     (sequence.is_usable ? " and " + std::to_string(n_fed) : "") + ")");
   }
   if (const auto missing = sequence.cache.missing_row(n_positions)) {
@@ -278,6 +346,9 @@ void trim(Sequence& sequence, int n_positions) {
                     ")");
   }
   sequence.cache.trim(n_positions);
+  if (n_positions < needs.key_sample.n_keys) {
+    sequence.key_directions = {};
+  }
   if (n_positions == 0) {
     sequence.queries = {};
     sequence.moments = {};

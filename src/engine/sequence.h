@@ -10,6 +10,7 @@
 #include "kernels/query_window.h"
 #include "kernels/residual_similarity.h"
 #include "model/hyperparameters.h"
+#include "policy/key_directions.h"
 #include "policy/policy.h"
 
 namespace winnow::engine {
@@ -32,6 +33,7 @@ struct Sequence {
   kernels::QueryWindow queries;            // the last ones, if the policy needs them
   kernels::ResidualSimilarity similarity;  // of the prompts' tokens, likewise
   kernels::QueryMoments moments;           // of all of them, likewise
+  policy::KeyDirections key_directions;    // of the first keys, likewise
   int positions_fed = 0;               // tokens ever fed: the next one's position, whatever is kept
   bool evicted_during_prompt = false;  // some prompt token attended to rows already cut
   bool is_usable = true;               // false after a cancelled or failed step: layers disagree
@@ -42,7 +44,9 @@ struct Sequence {
     return policy.is_contiguous() ? cache.next_contiguous() : positions_fed;
   }
   // What the policy has been given to remember, beside the cache.
-  size_t policy_bytes() const { return queries.bytes() + moments.bytes() + similarity.bytes(); }
+  size_t policy_bytes() const {
+    return queries.bytes() + moments.bytes() + similarity.bytes() + key_directions.bytes();
+  }
 };
 
 // An independent copy: rows, policy, positions and statistics. Its peak begins with what it holds. Throws
@@ -60,6 +64,9 @@ struct ForkOptions {
 // same bits. Throws invalid_argument also where more rows than max_rows would be copied, and where the policy needs
 // queries, their moments or column mass that the sequence's own did not.
 Sequence fork(const Sequence& sequence, ForkOptions options, Evictor& evictor);
+
+// Finds the directions of keys that the policy needs in layers [first_layer, first_layer + n_layers) that hold enough of them.
+void freeze_directions(Sequence& sequence, int first_layer, int n_layers);
 
 // Goes back to the first n_positions positions, as if nothing had been fed after them: the same tokens give the same
 // bits again. Throws invalid_argument, and changes nothing, where a row that was held at that length has gone since, or
@@ -83,6 +90,10 @@ kernels::QueryMoments query_moments(const model::Hyperparameters& hyper,
 // Likewise, for how much attention changes the residual stream.
 kernels::ResidualSimilarity residual_similarity(const model::Hyperparameters& hyper,
                                                 const policy::Policy& policy);
+
+// Likewise, for directions of keys.
+policy::KeyDirections key_directions(const model::Hyperparameters& hyper,
+                                     const policy::Policy& policy);
 
 // What these will take, beside the cache.
 size_t policy_bytes(const model::Hyperparameters& hyper, const policy::Policy& policy);

@@ -287,6 +287,7 @@ void Session::reserve(int max_rows) {
     sequence_->queries = std::move(saved_->queries);
     sequence_->moments = std::move(saved_->moments);
     sequence_->similarity = std::move(saved_->similarity);
+    sequence_->key_directions = std::move(saved_->key_directions);
     saved_.reset();
   }
 }

@@ -232,6 +232,7 @@ void Session::save(const std::string& path) const {
   put_queries(sequence_->queries, sequence_->policy.is_contiguous(), file);
   put_similarity(sequence_->similarity, file);
   put_moments(sequence_->moments, file);
+  put_directions(sequence_->key_directions, file);
   cache::put_cache(sequence_->cache, file);
   file.write(path, kFormat);
 }
@@ -270,6 +271,8 @@ SavedSession load_session(const std::string& path, const model::Model& model) {
   read_similarity(file, static_cast<int>(transcript.tokens.size()), similarity);
   kernels::QueryMoments moments = query_moments(model.hyper(), policy);
   read_moments(file, static_cast<int>(transcript.tokens.size()), moments);
+  policy::KeyDirections directions = key_directions(model.hyper(), policy);
+  read_directions(file, directions);
   file.refuse_others();
   return {.file = std::move(file),
           .rows = std::move(rows),
@@ -277,6 +280,7 @@ SavedSession load_session(const std::string& path, const model::Model& model) {
           .queries = std::move(queries),
           .similarity = std::move(similarity),
           .moments = std::move(moments),
+          .key_directions = std::move(directions),
           .chat = std::move(chat),
           .evict = evict,
           .transcript = std::move(transcript),

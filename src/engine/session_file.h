@@ -17,6 +17,7 @@ struct SavedSession {
   kernels::QueryWindow queries;
   kernels::ResidualSimilarity similarity;
   kernels::QueryMoments moments;
+  policy::KeyDirections key_directions;
   ChatFormat chat;
   EvictWhen evict;  // as the session had it
   Transcript transcript;

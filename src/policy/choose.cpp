@@ -300,6 +300,10 @@ bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> 
   if (is_unlimited() || layers.empty()) {
     return false;
   }
+  if (!std::ranges::all_of(layers,
+                           [&](const LayerView& layer) { return scorer_->is_ready(layer); })) {
+    return false;
+  }
   const Protection protection = this->protection();
   const int n_least_candidates = options_.n_sink + n_recent_ + 1;
   choice.heads.clear();

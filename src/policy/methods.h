@@ -33,6 +33,7 @@ std::unique_ptr<Scorer> make_keydiff(OptionReader&);
 std::unique_ptr<Scorer> make_knorm(OptionReader&);
 std::unique_ptr<Scorer> make_lagkv(OptionReader&);
 std::unique_ptr<Scorer> make_qfilters(OptionReader&);
+std::unique_ptr<Scorer> make_qfilters_keysvd(OptionReader&);
 std::unique_ptr<Scorer> make_random(OptionReader&);
 std::unique_ptr<Scorer> make_snapkv(OptionReader&);
 std::unique_ptr<Scorer> make_streaming(OptionReader&);
@@ -56,6 +57,8 @@ inline constexpr Method kMethods[] = {
     {"qfilters", "projection", true, make_qfilters, "reads each key", 16,
      "keeps the rows whose keys reach farthest along a direction that was calibrated from queries",
      "none", true},
+    {"qfilters@keysvd", "projection", false, make_qfilters_keysvd, "reads each key", 16,
+     "keeps the rows whose keys reach farthest along a direction of the first keys, either way"},
     {"random", "none", true, make_random, "a hash of each row's position", 0,
      "keeps rows at random: the floor any method must beat"},
     {"snapkv", "attention", false, make_snapkv,

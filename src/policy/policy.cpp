@@ -119,6 +119,40 @@ void refuse_all_options(const Spec& spec, std::string_view default_budget, Optio
   }
 }
 
+void give_preset(const std::string& preset, OptionReader& reader) {
+  const auto give = [&](std::initializer_list<GivenOption> options) {
+    for (const GivenOption& option : options) {
+      reader.give_default(option.name, option.value);
+    }
+  };
+  if (preset == "paper") {
+    give({{"n_recent", "0"}});
+  } else if (preset == "seed") {
+    give({{"budget", "512"}, {"n_sink", "4"}, {"n_recent", "0"}});
+  } else if (preset == "authors") {
+    give({{"budget", "128"}, {"n_sink", "0"}, {"n_recent", "64"}});
+  }
+}
+
+// The options of Q-Filters as another implementation calls them: qfilters_budget=512 is budget=512.
+void spell_as_ours(Spec& spec) {
+  constexpr std::string_view kPrefix = "qfilters_";
+  for (GivenOption& option : spec.options) {
+    if (!spec.method.starts_with("qfilters") || !option.name.starts_with(kPrefix)) {
+      continue;
+    }
+    std::string name = option.name.substr(kPrefix.size());
+    name = name == "recent" ? "n_recent" : name;
+    if (std::ranges::count(spec.options, name, &GivenOption::name) > 0) {
+      spec.problems.push_back("'" + option.name + "' gives '" + name + "' a second time");
+    }
+    option.name = name;
+    if (name == "sign" && option.value == "+1") {
+      option.value = "1";
+    }
+  }
+}
+
 // What only several options together can get wrong.
 void check_together(const PolicyOptions& options, OptionReader& reader) {
   if (!reader.is_given("budget")) {
@@ -167,7 +201,8 @@ std::vector<OptionDescription> describe_policy_options() {
 }
 
 Policy Policy::parse(std::string_view text, std::string_view default_budget) {
-  const Spec spec = parse_spec(text);
+  Spec spec = parse_spec(text);
+  spell_as_ours(spec);
   OptionReader reader(spec.options);
   for (const std::string& problem : spec.problems) {
     reader.add_problem(problem);
@@ -186,9 +221,7 @@ Policy Policy::parse(std::string_view text, std::string_view default_budget) {
   if (!default_budget.empty()) {
     reader.give_default("budget", default_budget);
   }
-  if (read_options<PresetOptions>(reader).preset == "paper") {
-    reader.give_default("n_recent", "0");
-  }
+  give_preset(read_options<PresetOptions>(reader).preset, reader);
   const size_t n_presets = reader.options().size();  // what they set is spelled out instead
   policy.options_ = read_options<PolicyOptions>(reader);
   const Parts parts = parts_of(spec, reader);
@@ -201,6 +234,12 @@ Policy Policy::parse(std::string_view text, std::string_view default_budget) {
     }
     reader.refuse_unknown();
     check_together(policy.options_, reader);
+  }
+  if (policy.scorer_ != nullptr && policy.is_contiguous() &&
+      policy.scorer_->needs().key_sample.n_keys > 0) {
+    reader.add_problem(
+        "positions=contiguous turns keys as attention reads them, and the direction is of keys as "
+        "they are stored; it takes positions=original");
   }
   throw_problems(text, reader.problems());
 
@@ -299,6 +338,8 @@ void Policy::resolve(BudgetContext context) {
       budget_rows_ -= slack_;
     }
   }
+  // Rows that have to wait until they can be scored need room.
+  slack_ = std::max(slack_, scorer_->needs().key_sample.n_keys - budget_rows_);
   n_recent_ = options_.n_recent < 0 ? default_n_recent(budget_rows_) : options_.n_recent;
   extra_rows_ = options_.budget.unit == Budget::Unit::kPercent ? context.n_extra : 0;
   spans_ = std::move(context.spans);

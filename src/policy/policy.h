@@ -61,7 +61,10 @@ struct PresetOptions {
 
   template <typename Visitor>
   void visit(Visitor& v) {
-    v(preset, "preset", {"default", "paper"}, "paper: n_recent=0, as the methods were published");
+    v(preset, "preset", {"default", "paper", "seed", "authors"},
+      "paper: n_recent=0, as the methods were published; seed and authors: as two implementations "
+      "of "
+      "Q-Filters have it, budget=512,n_recent=0 and budget=128,n_sink=0,n_recent=64");
   }
 };
 

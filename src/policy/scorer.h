@@ -16,6 +16,7 @@
 #include "kernels/query_window.h"
 #include "kernels/residual_similarity.h"
 #include "kernels/rotation.h"
+#include "policy/key_directions.h"
 #include "policy/output_weights.h"
 
 namespace winnow::policy {
@@ -36,6 +37,8 @@ struct Needs {
   bool query_moments = false;        // LayerView::moments: of all queries so far
   int n_queries = 0;  // LayerView::queries holds the last so many, or as many as there were
   bool output_weights = false;  // LayerView::output_weights, read with the values
+  // LayerView::key_directions, found from these keys. Of two that differ, the first counts: a fork finds its own.
+  KeySample key_sample = {};
 
   // What either asks for. Generated tokens decay the mass as these needs say, not as the others do.
   void add(const Needs& other) {
@@ -47,11 +50,12 @@ struct Needs {
     residual_similarity |= other.residual_similarity;
     n_queries = std::max(n_queries, other.n_queries);
     output_weights |= other.output_weights;
+    key_sample = key_sample.n_keys > 0 ? key_sample : other.key_sample;
   }
 };
 
 // For people and `winnow methods --json`: "keys", "values", "key norms", "column mass", "query moments", "residual
-// similarity", "last 64 queries", "output weights".
+// similarity", "last 64 queries", "output weights", "first 128 keys".
 std::vector<std::string> describe(const Needs& needs);
 
 // One layer's rows, as attention sees them.
@@ -73,6 +77,7 @@ struct LayerView {
   const kernels::TurnTable* turns =
       nullptr;  // by as many positions as keys may lag, where they may
   const OutputWeights* output_weights = nullptr;
+  const KeyDirections* key_directions = nullptr;
   int ordinal = 0;  // the layer's place among those that policies cut, from 0
 };
 
@@ -88,6 +93,9 @@ class Scorer {
 
   // What it was made for one model from, null for methods that work with any.
   virtual const Filters* filters() const { return nullptr; }
+
+  // Whether the layer's rows can be scored already; before, none of them is evicted.
+  virtual bool is_ready(const LayerView& /*layer*/) const { return true; }
 
   // Scores one KV head: scores [n], higher is worth more, NaN is worth least. Called for different heads at
   // the same time. Never sees the budget and protects nothing.

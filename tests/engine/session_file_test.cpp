@@ -79,7 +79,7 @@ TEST(SessionFile, AQuestionToAReloadedDocumentIsAnsweredAsWithoutAFile) {
           "knorm+pool:budget=40", "random:budget=20KiB", "snapkv:budget=40",
           "tova:budget=40,slack=3", "h2o:budget=40", "h2o+adakv:budget=15%,observed=true",
           "snapkv:budget=30%,obs_window=7", "expected-attention:budget=40",
-          "keydiff+rank+criticalkv:budget=19KiB"}) {
+          "qfilters@keysvd:budget=40,calib_tokens=20", "keydiff+rank+criticalkv:budget=19KiB"}) {
       SCOPED_TRACE(options.architecture + " " + policy);
       Session compressed(model, Policy::parse(policy), small_options());
       compressed.read(document(model, 200), {});

@@ -86,8 +86,21 @@ TEST(PolicySpec, PaperPresetHasNoRecentWindowUnlessGiven) {
   EXPECT_EQ(canonical("knorm:preset=paper,budget=512"), "knorm:budget=512,n_recent=0");
   EXPECT_EQ(canonical("knorm:n_recent=9,preset=paper,budget=512"), "knorm:budget=512,n_recent=9");
   EXPECT_EQ(canonical("knorm:preset=default,budget=512"), "knorm:budget=512");
+  EXPECT_EQ(canonical("knorm:preset=seed"), "knorm:budget=512,n_recent=0");
+  EXPECT_EQ(canonical("knorm:preset=authors"), "knorm:budget=128,n_sink=0,n_recent=64");
+  EXPECT_EQ(canonical("knorm:preset=authors,budget=99,n_recent=3"),
+            "knorm:budget=99,n_sink=0,n_recent=3");
   EXPECT_THAT(refusal("knorm:preset=papr,budget=512"),
-              AllOf(HasSubstr("preset=papr"), HasSubstr("default|paper")));
+              AllOf(HasSubstr("preset=papr"), HasSubstr("default|paper|seed|authors")));
+}
+
+TEST(PolicySpec, QFiltersTakesTheNamesThatItsOptionsHaveElsewhere) {
+  EXPECT_EQ(canonical("qfilters@keysvd:qfilters_budget=512,qfilters_n_sink=2,qfilters_recent=9,"
+                      "qfilters_calib_tokens=64,qfilters_sign=+1"),
+            "qfilters@keysvd:budget=512,n_sink=2,n_recent=9,calib_tokens=64");
+  EXPECT_THAT(refusal("qfilters@keysvd:budget=512,qfilters_budget=9"),
+              HasSubstr("'qfilters_budget' gives 'budget' a second time"));
+  EXPECT_THAT(refusal("knorm:qfilters_budget=512"), HasSubstr("unknown option 'qfilters_budget'"));
 }
 
 TEST(PolicySpec, FullTakesNeitherBudgetNorOptions) {
@@ -108,12 +121,11 @@ TEST(PolicySpec, EveryOtherMethodNeedsABudget) {
 }
 
 TEST(PolicySpec, UnknownMethodNamesTheNearestAndAll) {
-  EXPECT_THAT(
-      refusal("knrom:budget=5"),
-      AllOf(HasSubstr("unknown method 'knrom'"), HasSubstr("did you mean 'knorm'"),
-            HasSubstr(
-                "expected-attention, full, h2o, keydiff, knorm, lagkv, qfilters, random, snapkv, "
-                "streaming, tova")));
+  EXPECT_THAT(refusal("knrom:budget=5"),
+              AllOf(HasSubstr("unknown method 'knrom'"), HasSubstr("did you mean 'knorm'"),
+                    HasSubstr("expected-attention, full, h2o, keydiff, knorm, lagkv, qfilters, "
+                              "qfilters@keysvd, random, snapkv, "
+                              "streaming, tova")));
   EXPECT_THAT(refusal("quest:budget=5"),
               AllOf(HasSubstr("'quest'"), Not(HasSubstr("did you mean"))));
   EXPECT_THAT(refusal(""), HasSubstr("unknown method ''"));

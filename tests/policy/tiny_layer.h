@@ -146,6 +146,14 @@ class TinyLayer {
         n_positions_ = std::max(n_positions_, head.positions.back() + 1);
       }
     }
+    if (!heads_.empty()) {
+      directions_ = KeyDirections({.n_layers = layer + 1,
+                                   .n_kv_heads = static_cast<int>(heads_.size()),
+                                   .head_dim = heads_[0].head_dim,
+                                   .sample = {.n_keys = 1}});
+      directions_.restore(
+          layer, std::vector<float>(heads_.size() * static_cast<size_t>(heads_[0].head_dim), 0.5F));
+    }
     if (!heads_.empty()) {  // the same query at the last positions
       const int n_queries = std::min(n_positions_, 64);
       const auto n =
@@ -214,6 +222,7 @@ class TinyLayer {
             .similarity = &similarity_,
             .rotation = &rotation_,
             .output_weights = &output_weights_,
+            .key_directions = &directions_,
             .ordinal = layer_};
   }
 
@@ -274,6 +283,7 @@ class TinyLayer {
   kernels::ResidualSimilarity similarity_;
   kernels::Rotation rotation_;
   TinyOutputWeights output_weights_;
+  KeyDirections directions_;  // the same for all heads
 };
 
 }  // namespace winnow::policy

@@ -39,8 +39,10 @@ inline std::vector<std::string> all_policies(int budget, const policy::FilterSha
                                  "keydiff+cake" + rows + ",cake_window=8,positions=contiguous"};
   for (const policy::Method& method : policy::kMethods) {
     if (method.make != nullptr) {
-      const std::string lag = method.name == "lagkv" ? ",lag=8" : "";
-      specs.push_back(std::string(method.name) + rows + lag + own_options(method, shape));
+      const std::string small = method.name == "lagkv"             ? ",lag=8"
+                                : method.name == "qfilters@keysvd" ? ",calib_tokens=16"
+                                                                   : "";
+      specs.push_back(std::string(method.name) + rows + small + own_options(method, shape));
     }
   }
   policy::Filters filters = random_filters(shape, 2);
