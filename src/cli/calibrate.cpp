@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -11,6 +12,7 @@
 #include "base/npy.h"
 #include "base/text.h"
 #include "calibrate/calibrate.h"
+#include "calibrate/import.h"
 #include "cli/interrupt.h"
 #include "cli/model_flags.h"
 #include "cli/output.h"
@@ -26,6 +28,7 @@ struct CalibrateFlags {
   ModelFlags model;
   std::vector<std::string> texts;
   std::string queries;
+  std::string imported;
   int n_kv_heads = 0;
   std::string output;
   std::string frame = "post";
@@ -60,6 +63,13 @@ calibrate::Options options_of(const CalibrateFlags& flags) {
 }
 
 void check_given(const CalibrateFlags& flags) {
+  if (!flags.imported.empty()) {
+    if (flags.model.path.empty() || !flags.texts.empty() || !flags.queries.empty()) {
+      refuse(
+          "--import needs the model that the filters are of (-m), and neither texts nor queries");
+    }
+    return;
+  }
   if (flags.queries.empty()) {
     if (flags.model.path.empty() || flags.texts.empty()) {
       refuse("calibrate needs a model (-m) and texts (-f), or an array of queries (--queries)");
@@ -188,6 +198,34 @@ std::string result_text(const ordered_json& json) {
   return text;
 }
 
+// Others' filters as a file of ours.
+int import(const CalibrateFlags& flags) {
+  const std::string content = read_text_file(flags.imported);
+  const model::Model model = load_model(flags.model);
+  const policy::Filters filters = calibrate::import_filters(
+      std::as_bytes(std::span(content)), flags.imported, model,
+      flags.is_legacy_frame ? policy::FilterFrame::kLegacy : policy::FilterFrame::kPre);
+  const std::string name = std::filesystem::path(flags.imported).filename().string();
+  write_file_atomically(flags.output, policy::format_filters(filters, {.model_id = name}));
+  const auto n_guarded = std::ranges::count(filters.is_guarded, true);
+  const ordered_json json = {{"file", flags.output},
+                             {"imported", name},
+                             {"fingerprint", filters.fingerprint},
+                             {"frame", policy::filter_frame_name(filters.frame)},
+                             {"n_layers", filters.shape.n_layers},
+                             {"n_kv_heads", filters.shape.n_kv_heads},
+                             {"head_dim", filters.shape.head_dim},
+                             {"n_guarded", n_guarded}};
+  if (flags.is_json) {
+    write_output(json.dump(2) + "\n");
+  } else if (!flags.is_quiet) {
+    write_output(flags.output + ": filters of " + std::to_string(filters.shape.n_layers) +
+                 " layers with " + std::to_string(filters.shape.n_kv_heads) + " KV heads from " +
+                 name + ", frame " + policy::filter_frame_name(filters.frame) + "\n");
+  }
+  return 0;
+}
+
 int run_calibrate(const CalibrateFlags& flags) {
   if (flags.is_quiet) {
     set_log_level(LogLevel::kWarning);
@@ -195,6 +233,9 @@ int run_calibrate(const CalibrateFlags& flags) {
   check_given(flags);
   const calibrate::Options options = options_of(flags);
   check_writable(flags.output);
+  if (!flags.imported.empty()) {
+    return import(flags);
+  }
   const calibrate::Calibration result =
       flags.queries.empty() ? calibrate_model(flags, options) : calibrate_queries(flags, options);
   write_file_atomically(flags.output, calibrate::format_calibration(result));
@@ -219,6 +260,9 @@ Verb add_calibrate(CLI::App& app) {
   app.add_option("--kv-heads", flags->n_kv_heads,
                  "KV heads that those of --queries share; without it each has its own")
       ->check(CLI::Range(1, 1 << 16));
+  app.add_option(
+      "--import", flags->imported,
+      "filters of the model that others have made, safetensors or .npz, instead of texts");
   CLI::Option* const frame =
       app.add_option("--frame", flags->frame,
                      "queries after rotation (post), as keys are cached, or before (pre)")
