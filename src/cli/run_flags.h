@@ -25,6 +25,8 @@ struct RunFlags {
   std::vector<std::string> protect_text;
   std::vector<std::string> protect_tokens;
   std::string evict = "after-prompt";
+  double min_kept = 0;  // the share of rows that is to stay; 0: any
+  std::string on_low_kept = "warn";
   std::string prefill = "auto";
   std::string weights = "auto";
   std::string key_type = "f16";

@@ -16,6 +16,7 @@
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/run_report.h"
+#include "engine/evict.h"
 
 namespace winnow::cli {
 namespace {
@@ -42,6 +43,23 @@ void warn_about_values(const cache::Cache& cache) {
     log_warning(std::to_string(counts.nonfinite_keys + counts.nonfinite_values) +
                 " cached elements are infinite or not a number");
   }
+}
+
+// Throws invalid_argument where that is wanted.
+void check_kept(const engine::Sequence& sequence, const RunFlags& flags) {
+  const policy::RowsHeld held = engine::rows_held(sequence.cache);
+  const int64_t n_all = int64_t{held.n_layers} * held.n_kv_heads * sequence.positions_fed;
+  const double share = n_all == 0 ? 1 : static_cast<double>(held.all) / static_cast<double>(n_all);
+  if (share >= flags.min_kept || flags.on_low_kept == "ignore") {
+    return;
+  }
+  const std::string text = "policy '" + sequence.policy.spec() + "' left " +
+                           rounded_text(100 * share, 1) + " % of the rows, less than --min-kept " +
+                           number_text(flags.min_kept);
+  if (flags.on_low_kept == "fail") {
+    throw Error(ErrorCode::kInvalidArgument, text);
+  }
+  log_warning(text);
 }
 
 }  // namespace
@@ -147,6 +165,7 @@ engine::RunResult carry_out(engine::Run& run, const RunFlags& flags) {
 void finish(const engine::Run& run, const RunFlags& flags, const engine::RunResult& result) {
   const engine::Sequence& sequence = *run.session().sequence();
   warn_about_values(sequence.cache);
+  check_kept(sequence, flags);
   if (!flags.dump_kept.empty()) {
     write_file_atomically(flags.dump_kept, kept_json(sequence).dump() + "\n");
   }
