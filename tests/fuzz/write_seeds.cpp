@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "base/npz.h"
 #include "engine/session.h"
+#include "policy/filters.h"
 #include "policy/methods.h"
 #include "policy/policy.h"
 #include "support/tiny_model.h"
@@ -104,6 +105,17 @@ std::vector<std::string> cases() {
           format_npz(Arrays{{"K", of_a_layer}, {"Q", of_a_layer}}), format_npy(rows)};
 }
 
+// Of two layers with two heads of two elements.
+std::vector<std::string> filters() {
+  policy::Filters filters{.shape = {.n_layers = 2, .n_heads = 4, .n_kv_heads = 2, .head_dim = 2},
+                          .directions = {1, 0, 0, 1, 0, -1, 0.6F, 0.8F},
+                          .is_guarded = {false, true, false, false},
+                          .text_hashes = {3, 9}};
+  const std::vector<float> kappa(12, 1.0F);
+  return {policy::format_filters(filters, {}),
+          policy::format_filters(filters, {.arrays = {{"kv_kappa", {2, 2, 3}, kappa}}})};
+}
+
 void write(const std::filesystem::path& folder, const std::vector<std::string>& contents) {
   std::filesystem::create_directories(folder);
   for (size_t i = 0; i < contents.size(); ++i) {
@@ -125,6 +137,7 @@ int main(int argc, char** argv) {
     files.push_back(winnow::read_text_file(winnow::test::write_tiny_model(options)));
   }
   winnow::write(folder / "cache", winnow::caches());
+  winnow::write(folder / "filters", winnow::filters());
   winnow::write(folder / "gguf", files);
   winnow::write(folder / "npz", winnow::cases());
   winnow::write(folder / "roles", winnow::kStructured);
