@@ -63,7 +63,7 @@ class Xml final : public Labeller {
 
   // Labels what `text` begins with; returns its length, or 0 where more text is needed.
   size_t label_next(std::string_view text, bool is_end, Spans& spans);
-  size_t label_text(std::string_view text, Spans& spans);
+  size_t label_text(std::string_view text, bool is_end, Spans& spans);
   size_t label_markup(std::string_view text, bool is_end, Spans& spans);
   void begin_tag(std::string_view name, bool is_end_tag);
   size_t label_in_tag(std::string_view text, bool is_end, Spans& spans);
@@ -110,7 +110,7 @@ size_t Xml::label_next(std::string_view text, bool is_end, Spans& spans) {
   switch (state_) {
     case State::kText:
     case State::kProse:
-      return text[0] == '<' ? label_markup(text, is_end, spans) : label_text(text, spans);
+      return text[0] == '<' ? label_markup(text, is_end, spans) : label_text(text, is_end, spans);
     case State::kTag:
       return label_in_tag(text, is_end, spans);
     case State::kQuoted:
@@ -148,7 +148,7 @@ void Xml::add_words(std::string_view text, Spans& spans) {
   }
 }
 
-size_t Xml::label_text(std::string_view text, Spans& spans) {
+size_t Xml::label_text(std::string_view text, bool is_end, Spans& spans) {
   const size_t n = std::min(text.find('<'), text.size());
   if (!is_outside()) {
     add_words(text.substr(0, n), spans);
@@ -159,6 +159,9 @@ size_t Xml::label_text(std::string_view text, Spans& spans) {
     if (n_space > 0) {
       spans.add(n_space, Role::kSpace);
       return n_space;
+    }
+    if (text.size() < kByteOrderMark.size() && kByteOrderMark.starts_with(text) && !is_end) {
+      return 0;
     }
     if (text.starts_with(kByteOrderMark)) {
       spans.add(kByteOrderMark.size(), Role::kSpace);
