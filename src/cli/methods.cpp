@@ -71,6 +71,9 @@ std::vector<Arm> arms() {
       const std::string name(method.name);
       const bool is_contiguous =
           policy::Policy::parse("knorm:budget=64,positions=" + value).is_contiguous();
+      if (is_contiguous && policy::needs_of(method).key_sample.n_keys > 0) {
+        continue;  // refused
+      }
       const bool is_default = value == option->default_value;
       arms.push_back({.spec = is_default ? name : name + ":positions=" + value,
                       .positions = is_contiguous ? "contiguous" : "preserved, gapped",

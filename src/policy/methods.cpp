@@ -44,10 +44,13 @@ std::vector<std::string> describe(const Needs& needs) {
   return list;
 }
 
-std::vector<std::string> describe_needs(const Method& method) {
+Needs needs_of(const Method& method) {
   OptionReader reader;
-  return method.make == nullptr ? std::vector<std::string>{}
-                                : describe(method.make(reader)->needs());
+  return method.make == nullptr ? Needs{} : method.make(reader)->needs();
+}
+
+std::vector<std::string> describe_needs(const Method& method) {
+  return describe(needs_of(method));
 }
 
 }  // namespace winnow::policy

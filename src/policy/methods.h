@@ -76,7 +76,8 @@ static_assert(std::ranges::is_sorted(kMethods, {}, &Method::name), "kMethods is 
 // Throws invalid_argument with the nearest name and the list.
 const Method& find_method(std::string_view name);
 
-// What a method reads, with its options at their defaults, as describe() says it.
+// What a method reads, with its options at their defaults; and as describe() says it.
+Needs needs_of(const Method& method);
 std::vector<std::string> describe_needs(const Method& method);
 
 // A method's own options, without those every policy has (describe_policy_options()).

@@ -231,7 +231,7 @@ TEST(Trim, PoliciesThatHaveSeenLaterQueriesCannotGoBack) {
     const auto expected = test::feed_all(engine, sequence, tokens, PrefillOrder::kChunkMajor);
     const std::string message =
         test::error_of(ErrorCode::kInvalidArgument, [&] { engine::trim(sequence, 50); });
-    EXPECT_NE(message.find("later queries (allowed: 0 and 60)"), std::string::npos) << message;
+    EXPECT_NE(message.find("later tokens (allowed: 0 and 60)"), std::string::npos) << message;
     engine::trim(sequence, 60);
     EXPECT_EQ(sequence.positions_fed, 60);
     engine::trim(sequence, 0);
@@ -256,7 +256,7 @@ TEST(Trim, WhatIsAllowedThenDoesNotDependOnRowsThatAreGone) {
   for (const int n_positions : {1, 30, 59}) {
     EXPECT_NE(
         test::error_of(ErrorCode::kInvalidArgument, [&] { engine::trim(sequence, n_positions); })
-            .find("later queries (allowed: 0 and 60)"),
+            .find("later tokens (allowed: 0 and 60)"),
         std::string::npos)
         << n_positions;
   }

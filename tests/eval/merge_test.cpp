@@ -43,8 +43,7 @@ std::string refusal(const std::vector<std::string>& folders) {
 
 TEST(Merge, PutsAllShardsTogether) {
   const std::string output = test::temporary_path("merge_all");
-  const std::vector<std::string> folders{shard("b", 2, 2, 1, {1, 3}),
-                                         shard("a", 1, 2, 1, {0, 2})};
+  const std::vector<std::string> folders{shard("b", 2, 2, 1, {1, 3}), shard("a", 1, 2, 1, {0, 2})};
   std::ofstream(folders[0] + "/samples.jsonl", std::ios::app) << "broken\n";
   const Summary summary = merge(folders, output, "");
   ASSERT_EQ(summary.groups.size(), 1);
