@@ -7,13 +7,31 @@ namespace winnow::cli {
 namespace {
 
 constexpr std::string_view kAuto = "auto";
-constexpr int kLongAnswer = 512;  // tokens, from which on most rows are cut while decoding
 
-const char* best_method(const Regime& regime) {
+struct Best {
+  std::string method;
+  std::string option = {};  // its name; empty: the defaults are meant
+  std::string value = {};
+};
+
+Best best_of(const Regime& regime) {
   if (regime.evict != engine::EvictWhen::kAfterPrompt) {
-    return "keydiff";
+    return {.method = "keydiff"};
   }
-  return regime.n_predict >= kLongAnswer ? "expected-attention" : "snapkv";
+  return regime.has_question ? Best{.method = "snapkv", .option = "obs_window", .value = "16"}
+                             : Best{.method = "expected-attention"};
+}
+
+// `spec` with the regime's best in place of `auto`; what the user says about an option stays.
+std::string with_best(std::string spec, const Regime& regime) {
+  const Best best = best_of(regime);
+  const bool has_options = !policy::parse_spec(spec).options.empty();
+  const bool adds_option = !best.option.empty() && !policy::has_option(spec, best.option);
+  spec.replace(spec.find(kAuto), kAuto.size(), best.method);
+  if (adds_option) {
+    spec += (has_options ? "," : ":") + best.option + "=" + best.value;
+  }
+  return spec;
 }
 
 void refuse_two_budgets(const std::string& spec, const std::string& budget) {
@@ -36,7 +54,7 @@ policy::Policy make_policy(const std::string& spec, const std::string& budget,
   std::string named = spec.empty() ? std::string(kAuto) : spec;
   refuse_two_budgets(named, budget);
   if (policy::parse_spec(named).method == kAuto) {
-    named.replace(named.find(kAuto), kAuto.size(), best_method(regime));
+    named = with_best(std::move(named), regime);
   }
   return policy::Policy::parse(named, budget);
 }

@@ -11,7 +11,7 @@ namespace winnow::cli {
 // What `auto` goes by.
 struct Regime {
   engine::EvictWhen evict = engine::EvictWhen::kAfterPrompt;
-  int n_predict = -1;  // tokens that may be generated; -1: nobody said
+  bool has_question = true;  // about the document; else it is to go on
 };
 
 // Both texts may be empty: without a spec the method is `auto` where there is a budget, else full. `auto` is the method that

@@ -57,7 +57,7 @@ int answer(const RunFlags& flags) {
   if (flags.cache.empty()) {
     check_question(flags);
     policy = make_policy(flags.policy, budget_text(flags),
-                         {.evict = options.session.evict, .n_predict = options.generate.n_predict});
+                         {.evict = options.session.evict, .has_question = flags.has_prompt});
   }
   flags.pins();  // refused before a model is loaded
   check_outputs(flags);

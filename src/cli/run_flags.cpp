@@ -91,7 +91,8 @@ void add_cache_flags(CLI::App& app, RunFlags& flags) {
   app.add_option(
          "--policy,--method", flags.policy,
          "eviction policy, e.g. knorm+adakv:n_sink=4,n_recent=128 (winnow methods lists them); "
-         "auto: by when rows are evicted and how much is generated; default: auto with a budget, "
+         "auto: by when rows are evicted and whether there is a question; default: auto with a "
+         "budget, "
          "full without")
       ->check(refuse_empty);
   app.add_option("--budget", flags.budget,

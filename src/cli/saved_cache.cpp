@@ -34,8 +34,8 @@ void check_policy(const RunFlags& flags, const policy::Policy& saved, engine::Ev
   const bool takes_saved_budget = budget.empty() && !saved.is_unlimited() &&
                                   !policy::has_option(flags.policy, "budget") &&
                                   policy::parse_spec(flags.policy).method != "full";
-  const policy::Policy given = make_policy(flags.policy, takes_saved_budget ? saved_budget : budget,
-                                           {.evict = evict, .n_predict = flags.generate.n_predict});
+  const policy::Policy given =
+      make_policy(flags.policy, takes_saved_budget ? saved_budget : budget, {.evict = evict});
   check_same("the policy", given.spec(), saved.spec());
 }
 

@@ -97,7 +97,7 @@ TEST(Bench, GivesEveryPolicyButFullEveryBudget) {
             (Texts{"full", "knorm:budget=16", "knorm:budget=50%", "streaming:budget=16",
                    "streaming:budget=50%"}));
   EXPECT_EQ(texts(runs_of({"-p", "4", "-n", "0", "--budget", "16"}), "policy"),
-            Texts{"snapkv:budget=16"});
+            Texts{"snapkv:budget=16,obs_window=16"});
   EXPECT_EQ(texts(runs_of({"-p", "4", "-n", "0"}), "policy"), Texts{"full"});
 }
 

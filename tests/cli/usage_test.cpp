@@ -156,20 +156,23 @@ TEST(Usage, TakesTextThatLooksLikeSomethingElse) {
   }
 }
 
-TEST(PolicyAuto, GoesByWhenRowsAreEvictedAndHowMuchIsGenerated) {
+TEST(PolicyAuto, GoesByWhenRowsAreEvictedAndWhetherThereIsAQuestion) {
   const std::string text = document(300);
   const auto spec_of = [&](const Args& args) {
-    return tiny_json(joined({"-f", text, "-p", "what", "--dry-run"}, args))["policy"]
-        .get<std::string>();
+    return tiny_json(joined({"-f", text, "--dry-run"}, args))["policy"].get<std::string>();
   };
-  EXPECT_EQ(spec_of({"--policy", "auto", "--budget", "90"}), "snapkv:budget=90");
-  EXPECT_EQ(spec_of({"--policy", "auto:n_sink=2", "--budget", "90", "--evict", "before-question"}),
+  EXPECT_EQ(spec_of({"--policy", "auto", "--budget", "90", "-p", "what"}),
+            "snapkv:budget=90,obs_window=16");
+  EXPECT_EQ(spec_of({"--policy", "auto+adakv:n_sink=2", "--budget", "90", "-p", "what"}),
+            "snapkv+adakv:budget=90,n_sink=2,obs_window=16");
+  EXPECT_EQ(spec_of({"--policy", "auto:obs_window=8", "--budget", "90", "-p", "what"}),
+            "snapkv:budget=90,obs_window=8");
+  EXPECT_EQ(spec_of({"--policy", "auto:n_sink=2", "--budget", "90", "-p", "what", "--evict",
+                     "before-question"}),
             "keydiff:budget=90,n_sink=2");
   EXPECT_EQ(spec_of({"--policy", "auto+adakv:budget=90", "--evict", "per-chunk"}),
             "keydiff+adakv:budget=90");
-  EXPECT_EQ(spec_of({"--policy", "auto", "--budget", "90", "-n", "512"}),
-            "expected-attention:budget=90");
-  EXPECT_EQ(spec_of({"--budget", "90"}), "snapkv:budget=90");
+  EXPECT_EQ(spec_of({"--budget", "90"}), "expected-attention:budget=90");
   EXPECT_EQ(spec_of({}), "full");
   expect_refused(run_winnow(tiny_run({"-f", text, "--policy", "auto"})), kInvalidArgument,
                  {"budget"});
