@@ -25,7 +25,7 @@ Best best_of(const Regime& regime) {
 // `spec` with the regime's best in place of `auto`; what the user says about an option stays.
 std::string with_best(std::string spec, const Regime& regime) {
   const Best best = best_of(regime);
-  const bool has_options = !policy::parse_spec(spec).options.empty();
+  const bool has_options = spec.find(':') != std::string::npos;
   const bool adds_option = !best.option.empty() && !policy::has_option(spec, best.option);
   spec.replace(spec.find(kAuto), kAuto.size(), best.method);
   if (adds_option) {
