@@ -8,6 +8,7 @@ namespace winnow::eval {
 struct DriftOptions {
   int n_windows = 0;    // samples that the texts are cut into
   int n_generated = 0;  // tokens
+  bool allow_looped = false;
 };
 
 // A window of text is read whole, and the model goes on writing, greedily and past the end of its text, while the policy

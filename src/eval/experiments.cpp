@@ -40,9 +40,10 @@ std::unique_ptr<Experiment> make_correlation(const ExperimentContext& context) {
 
 std::unique_ptr<Experiment> make_drift(const ExperimentContext& context) {
   const EvaluationOptions& options = context.options;
-  return std::make_unique<Drift>(
-      *context.model, options.model, context.texts,
-      DriftOptions{.n_windows = options.n, .n_generated = options.n_generated});
+  return std::make_unique<Drift>(*context.model, options.model, context.texts,
+                                 DriftOptions{.n_windows = options.n,
+                                              .n_generated = options.n_generated,
+                                              .allow_looped = options.allow_looped});
 }
 
 std::unique_ptr<Experiment> make_perturbation(const ExperimentContext& context) {

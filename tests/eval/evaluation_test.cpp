@@ -295,27 +295,30 @@ TEST(Drift, TheFullCacheWritesWhatASessionWrites) {
   }
 }
 
-TEST(Ppl, ARepeatedTextIsRefusedOrLabelled) {
-  EvaluationOptions made = options({"ppl"});
+TEST(OnText, ARepeatedTextIsRefusedOrLabelled) {
   const std::string path = test::temporary_path("looped.txt");
   std::ofstream out(path);
   for (int i = 0; i < 30; ++i) {
     out << "the same sentence stands here again and again and again, as if it were new. ";
   }
   out.close();
-  made.texts = {path};
-  made.policies = make_policies({}, {});
-  made.lengths = {300};
-  made.n = 1;
-  for (const bool is_allowed : {false, true}) {
-    made.allow_looped = is_allowed;
-    Evaluation evaluation(&tiny(), made);
-    Results results(folder(is_allowed ? "looped" : "unlooped"), evaluation.config());
-    evaluation.run(
-        results, [](const EvaluationProgress&) {}, nullptr);
-    const Record& record = results.records().at(0);
-    EXPECT_EQ(record.refused.empty(), is_allowed);
-    EXPECT_EQ(record.labels.contains("looped"), is_allowed);
+  for (const std::string task : {"ppl", "drift"}) {
+    EvaluationOptions made = options({task});
+    made.texts = {path};
+    made.policies = make_policies({}, {});
+    made.lengths = {300};
+    made.n = 1;
+    made.n_generated = 4;
+    for (const bool is_allowed : {false, true}) {
+      made.allow_looped = is_allowed;
+      Evaluation evaluation(&tiny(), made);
+      Results results(folder(task + (is_allowed ? "_looped" : "_unlooped")), evaluation.config());
+      evaluation.run(
+          results, [](const EvaluationProgress&) {}, nullptr);
+      const Record& record = results.records().at(0);
+      EXPECT_EQ(record.refused.empty(), is_allowed) << task;
+      EXPECT_EQ(record.labels.contains("looped"), is_allowed) << task;
+    }
   }
 }
 
