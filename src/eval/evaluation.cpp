@@ -74,9 +74,35 @@ Evaluation::Evaluation(const model::Model* model, EvaluationOptions options)
       }
     }
   }
+  refuse_unused();
 }
 
 Evaluation::~Evaluation() = default;
+
+// What is given for tasks that are not asked for.
+void Evaluation::refuse_unused() const {
+  const auto refuse = [this](const std::string& given, const auto& is_user) {
+    std::string users;
+    for (const ExperimentEntry& experiment : kExperiments) {
+      if (!is_user(experiment)) {
+        continue;
+      }
+      if (std::ranges::count(options_.tasks, experiment.name) > 0) {
+        return;
+      }
+      users += (users.empty() ? "" : ", ") + std::string(experiment.name);
+    }
+    throw Error(ErrorCode::kInvalidArgument,
+                given + ", which no task here uses (those that do: " + users + ")");
+  };
+  if (!options_.texts.empty()) {
+    refuse("a text is given (-f)", [](const ExperimentEntry& each) { return each.needs_model; });
+  }
+  if (options_.n_targets > 0) {
+    refuse("targets are given (--target)",
+           [](const ExperimentEntry& each) { return each.name == "ppl"; });
+  }
+}
 
 Evaluation::Entry Evaluation::make_entry(const std::string& task) const {
   const auto need = [&task](bool is_given, const char* what) {

@@ -69,6 +69,7 @@ class Evaluation {
     std::unique_ptr<Experiment> experiment;
     std::vector<Arm> arms;
   };
+  void refuse_unused() const;
   Entry make_entry(const std::string& task) const;
   // Calls body(entry, sample) for the samples of the shard.
   template <typename Body>
