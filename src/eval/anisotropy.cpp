@@ -211,18 +211,17 @@ void Anisotropy::measure(const SampleId& sample, std::span<const Arm> arms,
 
 Record Anisotropy::measure(const SampleId& sample, const Arm& arm,
                            const std::atomic<bool>* cancel) const {
-  if (options_.n_windows < 2) {
+  if (windows_.n < 2) {
     throw Error(ErrorCode::kInvalidArgument,
                 "a window is held out from those that directions are fitted to: at least 2 are "
                 "needed (-n 2)");
   }
   SampleId next = sample;
-  next.index = (sample.index + 1) % options_.n_windows;
+  next.index = (sample.index + 1) % windows_.n;
   const int n_all = std::max(sample.n_tokens, kPassage);
-  const TextWindow fitted = window_of(sample, n_all, std::min(n_all, kPassage));
+  TextWindow fitted = window_of(sample, n_all, std::min(n_all, kPassage));
   const TextWindow held_out = window_of(next, n_all, kPassage);
-  const bool is_looped =
-      check_looped(fitted, options_.allow_looped) || check_looped(held_out, options_.allow_looped);
+  fitted.is_looped |= held_out.is_looped;
 
   const Stopwatch stopwatch;
   const model::Vocabulary& vocabulary = model_.vocabulary();
@@ -237,7 +236,7 @@ Record Anisotropy::measure(const SampleId& sample, const Arm& arm,
   };
   const model::Hyperparameters& hyper = model_.hyper();
   const Selection selection{.n = sample.n_tokens, .n_all = n_all};
-  MomentsOfText moments(hyper, options_.is_before_rotation, selection);
+  MomentsOfText moments(hyper, is_before_rotation_, selection);
   for (int first = 0; first < n_all; first += kPassage) {
     moments.begin_passage(first);
     read(fitted, first, moments);
@@ -248,16 +247,13 @@ Record Anisotropy::measure(const SampleId& sample, const Arm& arm,
     axes[static_cast<size_t>(item)] =
         query_axes(moments.moments(), item / hyper.n_heads, item % hyper.n_heads);
   });
-  ProjectionsOfText in_sample(axes, options_.is_before_rotation, selection);
+  ProjectionsOfText in_sample(axes, is_before_rotation_, selection);
   read(fitted, 0, in_sample);
-  ProjectionsOfText projections(axes, options_.is_before_rotation, {.n = 1, .n_all = 1});
+  ProjectionsOfText projections(axes, is_before_rotation_, {.n = 1, .n_all = 1});
   read(held_out, 0, projections);
 
   Record record = record_on(fitted, sample, arm);
   record.id += ", held out: " + held_out.name + "@" + std::to_string(held_out.begin);
-  if (is_looped) {
-    record.labels["looped"] = "yes";
-  }
   const std::vector<AxisProjections>& heads = projections.heads();
   for (const char* const name : {"kappa", "kappa_low", "kappa_high", "ratio"}) {
     record.heads[name].resize(static_cast<size_t>(hyper.n_layers));

@@ -6,12 +6,6 @@
 
 namespace winnow::eval {
 
-struct AnisotropyOptions {
-  int n_windows = 0;                // samples that the texts are cut into, at least 2
-  bool is_before_rotation = false;  // queries as they are before positions rotate them
-  bool allow_looped = false;
-};
-
 // The direction of a query head is fitted to n_tokens queries, evenly spread over a window of as many tokens or of 2,048, which is
 // read in passages of 2,048; then 2,048 tokens of the next window are held out. (Queries of a passage's first four positions are
 // left out: they are unlike all others.) The axes v_m are those of the fitted queries' second moment, not centred, v_1 with the
@@ -27,10 +21,10 @@ struct AnisotropyOptions {
 //   ….noise_in_sample likewise, of the noise that was fitted to
 class Anisotropy : public OnText {
  public:
-  // All but the options outlive it.
+  // At least two windows. is_before_rotation: of queries as they are before positions rotate them.
   Anisotropy(const model::Model& model, const ModelSettings& settings,
-             std::span<const TokenText> texts, const AnisotropyOptions& options)
-      : OnText(model, settings, texts, options.n_windows), options_(options) {}
+             std::span<const TokenText> texts, const Windows& windows, bool is_before_rotation)
+      : OnText(model, settings, texts, windows), is_before_rotation_(is_before_rotation) {}
 
   // Policies have no say.
   std::vector<QuestionMode> modes(std::span<const QuestionMode> /*wanted*/) const override {
@@ -42,7 +36,7 @@ class Anisotropy : public OnText {
  private:
   Record measure(const SampleId& sample, const Arm& arm, const std::atomic<bool>* cancel) const;
 
-  AnisotropyOptions options_;
+  bool is_before_rotation_;
 };
 
 }  // namespace winnow::eval

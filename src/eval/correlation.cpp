@@ -90,10 +90,8 @@ void Correlation::measure(const SampleId& sample, std::span<const Arm> arms,
                           const std::function<void(Record)>& done,
                           const std::atomic<bool>* cancel) {
   TextWindow window;
-  bool is_looped = false;
   try {
     window = window_of(sample, sample.n_tokens, sample.n_tokens);
-    is_looped = check_looped(window, options_.allow_looped);
     check_layers(model_.hyper());
   } catch (const Error& error) {
     refuse(sample, arms, error, done);
@@ -108,6 +106,14 @@ void Correlation::measure(const SampleId& sample, std::span<const Arm> arms,
 
   const std::span<const policy::LayerView> layers = run.view();
   const int n_kv_heads = model_.hyper().n_kv_heads;
+  const int n_heads = static_cast<int>(layers.size()) * n_kv_heads;
+  const auto layer_of = [&](int item) -> const policy::LayerView& {
+    return layers[static_cast<size_t>(item / n_kv_heads)];
+  };
+  std::vector<std::vector<double>> attention(static_cast<size_t>(n_heads));
+  run.parallel().run(n_heads, [&](int item, int /*thread*/) {
+    attention[static_cast<size_t>(item)] = received(layer_of(item), item % n_kv_heads);
+  });
   std::vector<Scratch> scratch(static_cast<size_t>(run.parallel().n_threads()));
   for (const Arm& arm : arms) {
     check_cancel(cancel);
@@ -125,16 +131,16 @@ void Correlation::measure(const SampleId& sample, std::span<const Arm> arms,
         heads[name][static_cast<size_t>(layer.layer)].resize(static_cast<size_t>(n_kv_heads));
       }
     }
-    run.parallel().run(static_cast<int>(layers.size()) * n_kv_heads, [&](int item, int thread) {
-      const policy::LayerView& layer = layers[static_cast<size_t>(item / n_kv_heads)];
+    run.parallel().run(n_heads, [&](int item, int thread) {
+      const policy::LayerView& layer = layer_of(item);
       const int kv_head = item % n_kv_heads;
-      const std::vector<double> attention = received(layer, kv_head);
+      const std::vector<double>& of_head = attention[static_cast<size_t>(item)];
       const std::vector<double> scores =
           arm.is_full()
-              ? attention
+              ? of_head
               : scores_of(arm.policy, layer, kv_head, scratch[static_cast<size_t>(thread)]);
       const HeadCorrelation found =
-          correlate(scores, attention, layer.heads[static_cast<size_t>(kv_head)]);
+          correlate(scores, of_head, layer.heads[static_cast<size_t>(kv_head)]);
       const auto set = [&](const char* name, double value) {
         heads.at(name)[static_cast<size_t>(layer.layer)][static_cast<size_t>(kv_head)] = value;
       };
@@ -142,9 +148,6 @@ void Correlation::measure(const SampleId& sample, std::span<const Arm> arms,
       set("partial", found.partial);
     });
     Record record = record_on(window, sample, arm);
-    if (is_looped) {
-      record.labels["looped"] = "yes";
-    }
     record.metrics = metrics_of(heads);
     record.heads = std::move(heads);
     record.prefill_ms = prefill_ms;

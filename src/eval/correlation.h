@@ -5,11 +5,6 @@
 
 namespace winnow::eval {
 
-struct CorrelationOptions {
-  int n_windows = 0;  // samples that the texts are cut into
-  bool allow_looped = false;
-};
-
 // A window of text is read whole, with the full cache. What a key received is the mean over all queries from its own on, and
 // over the query heads of its KV head, of the softmax weight it got: S_t = mean of A_it over i >= t, from the column mass, so
 // in memory that grows with the number of tokens. Each policy's scorer, without transforms, scores all keys then, and
@@ -19,16 +14,10 @@ struct CorrelationOptions {
 // A score that is the same for all keys orders nothing: 0. The full cache's arm has S itself for a score: 1.
 class Correlation : public OnText {
  public:
-  // All but the options outlive it.
-  Correlation(const model::Model& model, const ModelSettings& settings,
-              std::span<const TokenText> texts, const CorrelationOptions& options)
-      : OnText(model, settings, texts, options.n_windows), options_(options) {}
+  using OnText::OnText;
 
   void measure(const SampleId& sample, std::span<const Arm> arms,
                const std::function<void(Record)>& done, const std::atomic<bool>* cancel) override;
-
- private:
-  CorrelationOptions options_;
 };
 
 }  // namespace winnow::eval

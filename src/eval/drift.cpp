@@ -79,11 +79,9 @@ void write(TextRun& run, std::vector<Writer>& writers, int n_generated) {
 void Drift::measure(const SampleId& sample, std::span<const Arm> arms,
                     const std::function<void(Record)>& done, const std::atomic<bool>* cancel) {
   TextWindow window;
-  bool is_looped = false;
-  const int n_positions = sample.n_tokens + options_.n_generated;
+  const int n_positions = sample.n_tokens + n_generated_;
   try {
     window = window_of(sample, sample.n_tokens, n_positions);
-    is_looped = check_looped(window, options_.allow_looped);
   } catch (const Error& error) {
     refuse(sample, arms, error, done);
     return;
@@ -105,16 +103,13 @@ void Drift::measure(const SampleId& sample, std::span<const Arm> arms,
     }
   }
   const Stopwatch writing;
-  write(run, writers, options_.n_generated);
+  write(run, writers, n_generated_);
   const double ms_per_arm = writing.ms() / static_cast<double>(writers.size());
   for (Writer& writer : writers) {
     Record& record = writer.record;
     std::string text;
     for (const Token token : writer.written) {
       text += model_.vocabulary().piece(token);
-    }
-    if (is_looped) {
-      record.labels["looped"] = "yes";
     }
     record.n_generated = static_cast<int>(writer.written.size());
     record.metrics = metrics_of(writer, text);

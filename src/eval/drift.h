@@ -5,12 +5,6 @@
 
 namespace winnow::eval {
 
-struct DriftOptions {
-  int n_windows = 0;    // samples that the texts are cut into
-  int n_generated = 0;  // tokens
-  bool allow_looped = false;
-};
-
 // A window of text is read whole, and the model goes on writing, greedily and past the end of its text, while the policy
 // evicts as in generation. What each arm writes is also fed to a full cache, in the same batch: kl is the mean
 // KL(full ‖ arm) of the distributions that each token was chosen from, kl_end that of the last quarter; agreement the share of
@@ -18,10 +12,10 @@ struct DriftOptions {
 // score is 1 - looped.
 class Drift : public OnText {
  public:
-  // All but the options outlive it.
+  // n_generated: tokens that each arm writes.
   Drift(const model::Model& model, const ModelSettings& settings, std::span<const TokenText> texts,
-        const DriftOptions& options)
-      : OnText(model, settings, texts, options.n_windows), options_(options) {}
+        const Windows& windows, int n_generated)
+      : OnText(model, settings, texts, windows), n_generated_(n_generated) {}
 
   std::vector<QuestionMode> modes(std::span<const QuestionMode> wanted) const override {
     return modes_with_legacy_order(wanted);
@@ -30,7 +24,7 @@ class Drift : public OnText {
                const std::function<void(Record)>& done, const std::atomic<bool>* cancel) override;
 
  private:
-  DriftOptions options_;
+  int n_generated_;
 };
 
 }  // namespace winnow::eval

@@ -12,38 +12,30 @@
 namespace winnow::eval {
 namespace {
 
-std::unique_ptr<Experiment> make_anisotropy(const ExperimentContext& context,
-                                            bool is_before_rotation) {
+template <typename Made, typename... More>
+std::unique_ptr<Experiment> make_on_text(const ExperimentContext& context, More... more) {
   const EvaluationOptions& options = context.options;
-  return std::make_unique<Anisotropy>(*context.model, options.model, context.texts,
-                                      AnisotropyOptions{.n_windows = options.n,
-                                                        .is_before_rotation = is_before_rotation,
-                                                        .allow_looped = options.allow_looped});
+  return std::make_unique<Made>(
+      *context.model, options.model, context.texts,
+      OnText::Windows{.n = options.n, .allow_looped = options.allow_looped}, more...);
 }
 
 }  // namespace
 
 std::unique_ptr<Experiment> make_anisotropy(const ExperimentContext& context) {
-  return make_anisotropy(context, /*is_before_rotation=*/false);
+  return make_on_text<Anisotropy>(context, /*is_before_rotation=*/false);
 }
 
 std::unique_ptr<Experiment> make_anisotropy_pre(const ExperimentContext& context) {
-  return make_anisotropy(context, /*is_before_rotation=*/true);
+  return make_on_text<Anisotropy>(context, /*is_before_rotation=*/true);
 }
 
 std::unique_ptr<Experiment> make_correlation(const ExperimentContext& context) {
-  const EvaluationOptions& options = context.options;
-  return std::make_unique<Correlation>(
-      *context.model, options.model, context.texts,
-      CorrelationOptions{.n_windows = options.n, .allow_looped = options.allow_looped});
+  return make_on_text<Correlation>(context);
 }
 
 std::unique_ptr<Experiment> make_drift(const ExperimentContext& context) {
-  const EvaluationOptions& options = context.options;
-  return std::make_unique<Drift>(*context.model, options.model, context.texts,
-                                 DriftOptions{.n_windows = options.n,
-                                              .n_generated = options.n_generated,
-                                              .allow_looped = options.allow_looped});
+  return make_on_text<Drift>(context, context.options.n_generated);
 }
 
 std::unique_ptr<Experiment> make_perturbation(const ExperimentContext& context) {
@@ -59,11 +51,7 @@ std::unique_ptr<Experiment> make_perturbation_knorm(const ExperimentContext& con
 }
 
 std::unique_ptr<Experiment> make_ppl(const ExperimentContext& context) {
-  const EvaluationOptions& options = context.options;
-  return std::make_unique<Ppl>(*context.model, options.model, context.texts,
-                               PplOptions{.n_windows = options.n,
-                                          .n_targets = options.n_targets,
-                                          .allow_looped = options.allow_looped});
+  return make_on_text<Ppl>(context, context.options.n_targets);
 }
 
 const ExperimentEntry* find_experiment(std::string_view name) {

@@ -34,22 +34,17 @@ TextWindow OnText::window_of(const SampleId& sample, int n_tokens, int n_positio
   if (!settings_.allow_beyond_context) {
     engine::check_context(model_.hyper(), n_positions);
   }
-  return text_window(texts_, model_.vocabulary(), n_tokens, sample.index, n_windows_);
-}
-
-bool OnText::check_looped(const TextWindow& window, bool is_allowed) {
+  TextWindow window = text_window(texts_, model_.vocabulary(), n_tokens, sample.index, windows_.n);
   const double share = repeated_share(window.tokens);
-  if (share <= kLoopedShare) {
-    return false;
-  }
-  if (!is_allowed) {
+  window.is_looped = share > kLoopedShare;
+  if (window.is_looped && !windows_.allow_looped) {
     throw Error(ErrorCode::kInvalidArgument,
                 rounded_text(100 * share, 0) + " % of the text ('" + window.name + "' from token " +
                     std::to_string(window.begin) +
                     " on) repeats what came before, so that what is measured says little "
                     "(--allow-looped measures it, labelled)");
   }
-  return true;
+  return window;
 }
 
 void OnText::check_filters(const policy::Policy& policy, const TextWindow& window) const {
@@ -72,6 +67,9 @@ Record OnText::record_on(const TextWindow& window, const SampleId& sample, const
   Record record = record_for(sample, arm);
   record.id = window.name + "@" + std::to_string(window.begin);
   record.labels["document"] = window.name;
+  if (window.is_looped) {
+    record.labels["looped"] = "yes";
+  }
   record.prompt_hash = content_hash(std::as_bytes(std::span(window.tokens)));
   record.n_prompt = record.n_document = sample.n_tokens;
   return record;

@@ -8,10 +8,15 @@ namespace winnow::eval {
 
 class OnText : public Experiment {
  public:
-  // The samples of a length are n_windows windows of the texts. All but the number outlive it.
+  struct Windows {
+    int n = 0;  // that the texts are cut into: the samples of a length
+    bool allow_looped = false;
+  };
+
+  // All but the windows outlive it.
   OnText(const model::Model& model, const ModelSettings& settings, std::span<const TokenText> texts,
-         int n_windows)
-      : model_(model), settings_(settings), texts_(texts), n_windows_(n_windows) {}
+         const Windows& windows)
+      : model_(model), settings_(settings), windows_(windows), texts_(texts) {}
 
   // Nobody asks anything.
   std::vector<QuestionMode> modes(std::span<const QuestionMode> /*wanted*/) const override {
@@ -22,11 +27,8 @@ class OnText : public Experiment {
   // Where arms may also be cut in legacy order.
   static std::vector<QuestionMode> modes_with_legacy_order(std::span<const QuestionMode> wanted);
   // The sample's window of n_tokens, for sequences of n_positions. Throws invalid_argument: beyond the context, not enough
-  // text.
+  // text, or one that repeats itself, which says little of what goes on in a model, where that is not allowed.
   TextWindow window_of(const SampleId& sample, int n_tokens, int n_positions) const;
-  // Whether a text repeats itself, which says little of what goes on in a model. Throws invalid_argument where that is not
-  // allowed.
-  static bool check_looped(const TextWindow& window, bool is_allowed);
   // Throws invalid_argument where the policy has filters of another model, or ones that were calibrated on this text.
   void check_filters(const policy::Policy& policy, const TextWindow& window) const;
   // The record of an arm on the window, of which the first sample.n_tokens are the prompt.
@@ -34,10 +36,10 @@ class OnText : public Experiment {
 
   const model::Model& model_;
   const ModelSettings& settings_;
+  const Windows windows_;
 
  private:
   std::span<const TokenText> texts_;
-  int n_windows_;
 };
 
 }  // namespace winnow::eval

@@ -102,13 +102,11 @@ void score_token_by_token(TextRun& run, std::span<const Token> tokens,
 
 void Ppl::measure(const SampleId& sample, std::span<const Arm> arms,
                   const std::function<void(Record)>& done, const std::atomic<bool>* cancel) {
-  const bool has_context = options_.n_targets > 0;
-  const int n_tokens = sample.n_tokens + (has_context ? options_.n_targets + 1 : 0);
+  const bool has_context = n_targets_ > 0;
+  const int n_tokens = sample.n_tokens + (has_context ? n_targets_ + 1 : 0);
   TextWindow window;
-  bool is_looped = false;
   try {
     window = window_of(sample, n_tokens, n_tokens);
-    is_looped = check_looped(window, options_.allow_looped);
   } catch (const Error& error) {
     refuse(sample, arms, error, done);
     return;
@@ -128,9 +126,6 @@ void Ppl::measure(const SampleId& sample, std::span<const Arm> arms,
   }
   for (const Arm& arm : arms) {
     Record record = record_on(window, sample, arm);
-    if (is_looped) {
-      record.labels["looped"] = "yes";
-    }
     record.prefill_ms = prefill_ms;
     try {
       check_filters(arm.policy, window);
@@ -155,7 +150,7 @@ void Ppl::measure(const SampleId& sample, std::span<const Arm> arms,
     if (!has_context) {
       record_kept(state.sequence, model_.hyper(), state.record);
     }
-    record_end(state.sequence, n_tokens - 1, has_context ? options_.n_targets : 0, state.record);
+    record_end(state.sequence, n_tokens - 1, has_context ? n_targets_ : 0, state.record);
     done(std::move(state.record));
   }
 }

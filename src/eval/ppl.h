@@ -5,12 +5,6 @@
 
 namespace winnow::eval {
 
-struct PplOptions {
-  int n_windows = 0;  // that the texts are cut into: the samples of a length
-  int n_targets = 0;  // tokens that are scored after the context; 0: see below
-  bool allow_looped = false;
-};
-
 // With targets: the context, n_tokens long, is read with the full cache and cut once; the text goes on, the first token
 // after the context is fed and not scored, and the next n_targets are.
 //
@@ -18,10 +12,10 @@ struct PplOptions {
 // sequences of one batch.
 class Ppl : public OnText {
  public:
-  // All but the options outlive it.
+  // n_targets: tokens that are scored after the context; 0: none is read before.
   Ppl(const model::Model& model, const ModelSettings& settings, std::span<const TokenText> texts,
-      const PplOptions& options)
-      : OnText(model, settings, texts, options.n_windows), options_(options) {}
+      const Windows& windows, int n_targets)
+      : OnText(model, settings, texts, windows), n_targets_(n_targets) {}
 
   std::vector<QuestionMode> modes(std::span<const QuestionMode> wanted) const override {
     return modes_with_legacy_order(wanted);
@@ -30,7 +24,7 @@ class Ppl : public OnText {
                const std::function<void(Record)>& done, const std::atomic<bool>* cancel) override;
 
  private:
-  PplOptions options_;
+  int n_targets_;
 };
 
 }  // namespace winnow::eval

@@ -22,6 +22,7 @@ struct TextWindow {
   std::string name;                  // of the text
   int begin = 0;                     // in its tokens
   std::vector<model::Token> tokens;  // with the beginning-of-text token that the model wants
+  bool is_looped = false;            // it repeats itself
 };
 
 // The `index`-th of n windows of n_tokens, spread evenly over the texts: none reaches beyond a text, none overlaps
