@@ -17,6 +17,7 @@
 #include "cli/model_flags.h"
 #include "cli/output.h"
 #include "cli/progress.h"
+#include "cli/statistics.h"
 #include "cli/verbs.h"
 
 namespace winnow::cli {
@@ -117,12 +118,8 @@ calibrate::Calibration calibrate_model(const CalibrateFlags& flags, calibrate::O
       model, texts, options, [&bar](double fraction) { bar.update(fraction); }, watch_interrupt());
 }
 
-double median(std::vector<float> values) {
-  std::ranges::sort(values);
-  const size_t n = values.size();
-  return n == 0
-             ? 0
-             : (static_cast<double>(values[(n - 1) / 2]) + static_cast<double>(values[n / 2])) / 2;
+double median_of(const std::vector<float>& values) {
+  return median({values.begin(), values.end()});
 }
 
 // What is worth saying of the heads, from [n, 3] intervals.
@@ -138,7 +135,7 @@ ordered_json kappa_json(const std::vector<float>& kappa) {
   return {{"n", estimates.size()},
           {"n_positive", n_positive},
           {"n_interval_positive", n_clear},
-          {"median", median(estimates)}};
+          {"median", median_of(estimates)}};
 }
 
 ordered_json result_json(const CalibrateFlags& flags, const calibrate::Calibration& result) {
@@ -169,9 +166,9 @@ ordered_json result_json(const CalibrateFlags& flags, const calibrate::Calibrati
           {"kappa_of_query_heads", kappa_json(result.fit.kappa)},
           {"kappa_of_kv_heads", kappa_json(result.fit.kv_kappa)},
           {"half_cosine",
-           {{"median", median(result.fit.half_cosine)},
+           {{"median", median_of(result.fit.half_cosine)},
             {"min", *std::ranges::min_element(result.fit.half_cosine)}}},
-          {"energy_median", median(result.fit.energy)},
+          {"energy_median", median_of(result.fit.energy)},
           {"group_length_min", *std::ranges::min_element(result.fit.group_length)},
           {"guarded", std::move(guarded)}};
 }

@@ -131,8 +131,7 @@ double median_of(const std::vector<AxisProjections>& heads,
   for (const AxisProjections& head : heads) {
     values.push_back((head.*value)());
   }
-  std::ranges::sort(values);
-  return quantile(values, 0.5);
+  return median(std::move(values));
 }
 
 template <typename Is>

@@ -58,6 +58,11 @@ double quantile(std::span<const double> sorted, double q) {
   return sorted[below] + (place - static_cast<double>(below)) * (sorted[above] - sorted[below]);
 }
 
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values.empty() ? 0 : quantile(values, 0.5);
+}
+
 std::vector<double> bootstrap_means(std::span<const double> values,
                                     const BootstrapOptions& options) {
   WINNOW_CHECK(!values.empty() && options.n_resamples > 0);

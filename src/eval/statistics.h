@@ -18,6 +18,7 @@ double mean(std::span<const double> values);  // of at least one
 
 // The q-quantile of sorted values, at least one, with linear interpolation between neighbours: numpy's default.
 double quantile(std::span<const double> sorted, double q);
+double median(std::vector<double> values);  // 0 of none
 
 enum class BootstrapKind {
   kPercentile,  // quantiles of the resampled means

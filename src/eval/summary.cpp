@@ -42,11 +42,6 @@ std::vector<Members> members_of(std::span<const Record> records) {
   return groups;
 }
 
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values.empty() ? 0 : quantile(values, 0.5);
-}
-
 std::map<std::string, Mean> metrics_of(std::span<const Record* const> records) {
   std::map<std::string, std::vector<double>> values;
   for (const Record* const record : records) {
