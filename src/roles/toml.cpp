@@ -42,6 +42,23 @@ bool begins_with_key(std::string_view line) {
   return n > 0 && line.substr(n + n_spaces(line.substr(n))).starts_with('=');
 }
 
+// The first byte of `text` outside quotes that `is_end` holds for, which is shown each of these; its size where there is none.
+template <typename Predicate>
+size_t find_unquoted(std::string_view text, Predicate is_end) {
+  char quote = '\0';
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quote != '\0') {
+      quote = c == quote ? '\0' : quote;
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+    } else if (is_end(c)) {
+      return i;
+    }
+  }
+  return text.size();
+}
+
 class Toml final : public LineLabeller {
  protected:
   void label_line(std::string_view line, Spans& spans) override {
@@ -73,37 +90,19 @@ class Toml final : public LineLabeller {
   void label_header(LineLabels& labels) {
     labels.add(labels.rest().starts_with("[[") ? 2 : 1, Role::kDelim);
     n_names_ = 1;
-    char quote = '\0';
-    size_t n = 0;
-    for (; n < labels.rest().size(); ++n) {
-      const char c = labels.rest()[n];
-      if (quote != '\0') {
-        quote = c == quote ? '\0' : quote;
-      } else if (c == '"' || c == '\'') {
-        quote = c;
-      } else if (c == ']' || c == '\n') {
-        break;
-      }
-      n_names_ += quote == '\0' && c == '.' ? 1 : 0;
-    }
+    const size_t n = find_unquoted(labels.rest(), [this](char c) {
+      n_names_ += c == '.' ? 1 : 0;
+      return c == ']' || c == '\n';
+    });
     labels.add_trimmed(n, Role::kHeader);
     labels.add(count_while(labels.rest(), [](char c) { return c == ']'; }), Role::kDelim);
   }
 
   // A key up to its "=".
   void label_key(LineLabels& labels) {
-    char quote = '\0';
-    size_t n = 0;
-    for (; n < labels.rest().size(); ++n) {
-      const char c = labels.rest()[n];
-      if (quote != '\0') {
-        quote = c == quote ? '\0' : quote;
-      } else if (c == '"' || c == '\'') {
-        quote = c;
-      } else if (c == '=' || c == '\n' || c == '#' || c == '}' || c == ',') {
-        break;
-      }
-    }
+    const size_t n = find_unquoted(labels.rest(), [](char c) {
+      return c == '=' || c == '\n' || c == '#' || c == '}' || c == ',';
+    });
     labels.add_trimmed(n, Role::kKey, depth());
     labels.add(labels.next() == '=' ? 1 : 0, Role::kDelim, depth());
     is_key_next_ = false;
