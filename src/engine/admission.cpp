@@ -43,29 +43,34 @@ std::string heads_text(int n_layers, int n_kv_heads, int head_dim) {
          std::to_string(head_dim);
 }
 
+std::string filters_problem(const policy::Policy& policy, int n_layers, int n_kv_heads,
+                            int head_dim, const char* keys) {
+  const policy::Filters* const filters = policy.filters();
+  if (filters == nullptr ||
+      (filters->shape.n_layers == n_layers && filters->shape.n_kv_heads == n_kv_heads &&
+       filters->shape.head_dim == head_dim)) {
+    return "";
+  }
+  return "has filters of " +
+         heads_text(filters->shape.n_layers, filters->shape.n_kv_heads, filters->shape.head_dim) +
+         ", and " + keys + " " + heads_text(n_layers, n_kv_heads, head_dim);
+}
+
 void check_filters(const policy::Policy& policy, const model::Model& model) {
   const policy::Filters* const filters = policy.filters();
   if (filters == nullptr) {
     return;
   }
-  const std::string begin = "policy '" + policy.spec() + "' has filters ";
   const model::Hyperparameters& hyper = model.hyper();
-  const policy::FilterShape& shape = filters->shape;
-  if (shape.n_layers != hyper.n_layers || shape.n_kv_heads != hyper.n_kv_heads ||
-      shape.head_dim != hyper.head_dim) {
-    throw Error(ErrorCode::kInvalidArgument,
-                begin + "of " + heads_text(shape.n_layers, shape.n_kv_heads, shape.head_dim) +
-                    ", and the model has " +
-                    heads_text(hyper.n_layers, hyper.n_kv_heads, hyper.head_dim));
+  std::string problem =
+      filters_problem(policy, hyper.n_layers, hyper.n_kv_heads, hyper.head_dim, "the model has");
+  if (problem.empty() && !filters->fingerprint.empty() &&
+      filters->fingerprint != model.fingerprint()) {
+    problem = "has filters made from another model (" + filters->model + ", fingerprint " +
+              filters->fingerprint + "); this one is " + model.fingerprint();
   }
-  if (filters->fingerprint.empty()) {
-    return;
-  }
-  const std::string fingerprint = model.fingerprint();
-  if (filters->fingerprint != fingerprint) {
-    throw Error(ErrorCode::kInvalidArgument, begin + "made from another model (" + filters->model +
-                                                 ", fingerprint " + filters->fingerprint +
-                                                 "); this one is " + fingerprint);
+  if (!problem.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "policy '" + policy.spec() + "' " + problem);
   }
 }
 

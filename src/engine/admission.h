@@ -11,8 +11,12 @@ namespace winnow::engine {
 // "30 layers with 3 KV heads of 64", for messages.
 std::string heads_text(int n_layers, int n_kv_heads, int head_dim);
 
-// Throws invalid_argument where the policy scores by filters that were made from another model, or for keys that are not
-// what caches hold.
+// What is wrong where the policy scores by filters of other layers, heads or dimensions; empty where nothing is. `keys`: whose
+// these numbers are, as in "the model has".
+std::string filters_problem(const policy::Policy& policy, int n_layers, int n_kv_heads,
+                            int head_dim, const char* keys);
+
+// Throws invalid_argument where the policy scores by filters that were made from another model.
 void check_filters(const policy::Policy& policy, const model::Model& model);
 
 // How a sequence's next tokens come.

@@ -12,7 +12,6 @@
 #include "kernels/append.h"
 #include "kernels/parallel.h"
 #include "kernels/row_kernels.h"
-#include "policy/filters.h"
 #include "policy/window_attention.h"
 
 namespace winnow::engine {
@@ -71,14 +70,10 @@ std::string missing(const Case& given, const policy::Policy& policy) {
     problems.push_back("needs the first " + std::to_string(needs.key_sample.n_keys) +
                        " keys, and K has " + std::to_string(given.n_rows));
   }
-  if (policy.filters() != nullptr) {
-    const policy::FilterShape& shape = policy.filters()->shape;
-    if (shape.n_layers != given.n_layers || shape.n_kv_heads != given.n_kv_heads ||
-        shape.head_dim != given.head_dim) {
-      problems.push_back(
-          "has filters of " + heads_text(shape.n_layers, shape.n_kv_heads, shape.head_dim) +
-          ", and K is of " + heads_text(given.n_layers, given.n_kv_heads, given.head_dim));
-    }
+  if (std::string problem =
+          filters_problem(policy, given.n_layers, given.n_kv_heads, given.head_dim, "K is of");
+      !problem.empty()) {
+    problems.push_back(std::move(problem));
   }
   std::string text;
   for (const std::string& problem : problems) {

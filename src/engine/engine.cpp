@@ -45,6 +45,15 @@ void set_input(ggml_tensor* tensor, const void* data) {
   ggml_backend_tensor_set(tensor, data, 0, ggml_nbytes(tensor));
 }
 
+// What the graph's first layer begins with: a chunk's tokens, or the residual stream that earlier layers left.
+void set_residual(const StepGraph& graph, const Chunk& chunk, const float* residual) {
+  if (graph.tokens != nullptr) {
+    set_input(graph.tokens, chunk.tokens.data());
+  } else {
+    set_input(graph.residual, residual);
+  }
+}
+
 bool compares_residual(const Chunk& chunk) {
   return std::ranges::any_of(
       chunk.slices, [](const kernels::Slice& slice) { return slice.similarity != nullptr; });
@@ -251,13 +260,6 @@ bool Engine::run_layer_legacy(const Chunk& chunk, int layer, int64_t share, floa
                    .has_logits = false,
                    .is_observed = is_observed(chunk),
                    .part = LayerPart::kUpToAppend};
-  const auto set_residual = [&](const StepGraph& graph) {
-    if (graph.tokens != nullptr) {
-      set_input(graph.tokens, chunk.tokens.data());
-    } else {
-      set_input(graph.residual, residual);
-    }
-  };
   const auto copy_of = [](const ggml_tensor* tensor) {
     std::vector<float> floats(static_cast<size_t>(ggml_nelements(tensor)));
     ggml_backend_tensor_get(tensor, floats.data(), 0, ggml_nbytes(tensor));
@@ -266,7 +268,7 @@ bool Engine::run_layer_legacy(const Chunk& chunk, int layer, int64_t share, floa
   step_.set_slices(chunk.slices);
   StepGraph& first = graphs_.get(shape);
   set_input(first.positions, chunk.rotations.data());
-  set_residual(first);
+  set_residual(first, chunk, residual);
   compute(first);
   const std::vector<float> queries = copy_of(first.queries);
   const std::vector<float> values = copy_of(first.values);
@@ -278,7 +280,7 @@ bool Engine::run_layer_legacy(const Chunk& chunk, int layer, int64_t share, floa
   shape.part = LayerPart::kFromAttend;
   shape.is_observed = false;
   StepGraph& second = graphs_.get(shape);
-  set_residual(second);
+  set_residual(second, chunk, residual);
   set_input(second.queries, queries.data());
   set_input(second.values, values.data());
   compute(second);
@@ -296,11 +298,7 @@ void Engine::run_layers(const Chunk& chunk, int first_layer, int n_layers, float
                                   .compares_residual = compares_residual(chunk),
                                   .is_observed = is_observed(chunk)});
   set_input(graph.positions, chunk.rotations.data());
-  if (graph.tokens != nullptr) {
-    set_input(graph.tokens, chunk.tokens.data());
-  } else {
-    set_input(graph.residual, residual);
-  }
+  set_residual(graph, chunk, residual);
   compute(graph);
   ggml_backend_tensor_get(graph.output, residual, 0, ggml_nbytes(graph.output));
 }
