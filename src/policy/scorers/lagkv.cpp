@@ -18,12 +18,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <limits>
 #include <numeric>
 
 #include "base/error.h"
 #include "kernels/row_kernels.h"
 #include "policy/methods.h"
+#include "policy/visible_scores.h"
 
 namespace winnow::policy {
 namespace {
@@ -113,10 +113,7 @@ class LagKv final : public Scorer {
 
     const std::span<float> worth = scratch.take_filled(slots.size(), 1.0F);
     score_partitions(rows, others, scratch, worth.subspan(n_sinks));
-    std::fill(scores.begin(), scores.end(), std::numeric_limits<float>::quiet_NaN());
-    for (size_t i = 0; i < slots.size(); ++i) {
-      scores[static_cast<size_t>(slots[i])] = worth[i];
-    }
+    score_visible(slots, worth, 1, scores);
   }
 
  private:

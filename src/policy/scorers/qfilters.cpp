@@ -12,7 +12,6 @@
 //           mean as it is. Guarded heads, whose filters cancel each other, fall back to knorm
 
 #include <cstddef>
-#include <limits>
 #include <memory>
 
 #include "base/error.h"
@@ -21,6 +20,7 @@
 #include "kernels/row_kernels.h"
 #include "policy/filters.h"
 #include "policy/methods.h"
+#include "policy/visible_scores.h"
 
 namespace winnow::policy {
 namespace {
@@ -80,10 +80,7 @@ class QFilters final : public Scorer {
       kernels::row_dots(kernels::keys_of(rows), slots, filters_->direction(layer.layer, kv_head),
                         worth, scratch);  // Eq. (1)
     }
-    std::fill(scores.begin(), scores.end(), std::numeric_limits<float>::quiet_NaN());
-    for (size_t i = 0; i < slots.size(); ++i) {
-      scores[static_cast<size_t>(slots[i])] = sign * worth[i];
-    }
+    score_visible(slots, worth, sign, scores);
   }
 
  private:

@@ -13,12 +13,12 @@
 // a direction of keys is not known: whether the rows that it prefers draw more attention or less is an accident.
 
 #include <cstddef>
-#include <limits>
 
 #include "base/error.h"
 #include "kernels/row_kernels.h"
 #include "policy/key_directions.h"
 #include "policy/methods.h"
+#include "policy/visible_scores.h"
 
 namespace winnow::policy {
 namespace {
@@ -58,10 +58,7 @@ class KeySvd final : public Scorer {
     const std::span<float> worth = scratch.take<float>(slots.size());
     kernels::row_dots(kernels::keys_of(rows), slots,
                       layer.key_directions->direction(layer.layer, kv_head), worth, scratch);
-    std::fill(scores.begin(), scores.end(), std::numeric_limits<float>::quiet_NaN());
-    for (size_t i = 0; i < slots.size(); ++i) {
-      scores[static_cast<size_t>(slots[i])] = sign_ * worth[i];  // Eq. (1)
-    }
+    score_visible(slots, worth, sign_, scores);  // Eq. (1)
   }
 
  private:
