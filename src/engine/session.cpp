@@ -353,9 +353,12 @@ void Session::decode(Token token) {
 }
 
 Generation Session::generate(const GenerateOptions& options, const GenerateCallbacks& callbacks) {
-  if (transcript_.logits.empty() || !sequence_->is_usable) {
+  if (transcript_.logits.empty() || (sequence_ && !sequence_->is_usable)) {
     throw Error(ErrorCode::kInvalidArgument,
                 "there is nothing to generate from; a prompt has to be read first");
+  }
+  if (!sequence_) {
+    reserve(n_ctx_);
   }
   Sampler sampler(options.sampling);
   Generation result;

@@ -111,6 +111,19 @@ TEST(SessionFile, AQuestionToAReloadedDocumentIsAnsweredAsWithoutAFile) {
   }
 }
 
+TEST(SessionFile, GeneratesWithoutBeingReadOnOrReserved) {
+  const Model model(test::write_tiny_model({}), {});
+  Session session(model, Policy::parse("knorm:budget=40"), small_options());
+  session.read(document(model, 100), {});
+  const auto reloaded = loaded(saved(session), model);
+  const engine::GenerateOptions options{
+      .n_predict = 11, .ignore_eos = true, .sampling = {.temperature = 0}};
+  EXPECT_EQ(reloaded->generate(options, {}).text, session.generate(options, {}).text);
+  Session fresh(model, Policy::parse("full"), small_options());
+  error_of(ErrorCode::kInvalidArgument, [&] { fresh.generate(options, {}); });
+  fresh.reserve(100);  // still possible
+}
+
 TEST(SessionFile, SavedAgainItIsTheSameFile) {
   for (const test::TinyModelOptions& options : models()) {
     const Model model(test::write_tiny_model(options), {});
