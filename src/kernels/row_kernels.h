@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "base/scratch.h"
@@ -54,6 +55,22 @@ void squared_norms(const RowVectors& rows, std::span<const int> slots, std::span
 
 // In place: what vectors of these squared norms are multiplied with to have norm 1; 0 where there is no such number.
 void inverse_norms(std::span<float> squared_norms);
+
+inline constexpr int kNoRow = -1;
+
+struct Nearest {
+  int index = kNoRow;  // into the candidates
+  float cosine = -std::numeric_limits<float>::infinity();
+};
+
+// nearest[i] = the candidate j of greatest (row(slots[i]) · slot_scales[i]) · row(candidates[j]) · candidate_scales[j], which
+// is the cosine where scales are inverse norms, and of equal ones the first; kNoRow where all are NaN or -infinity. A dot
+// product is the chain of fused multiply-adds in ascending order from 0. slot_scales, nearest [slots], candidate_scales
+// [candidates]. Compares all with all.
+void nearest_rows(const RowVectors& rows, std::span<const int> slots,
+                  std::span<const float> slot_scales, std::span<const int> candidates,
+                  std::span<const float> candidate_scales, std::span<Nearest> nearest,
+                  Scratch& scratch);
 
 // x ↦ Σ_a x_a (linear_a + Σ_{b >= a} upper_ab x_b); linear [head_dim], upper [head_dim, head_dim] with zeros below the
 // diagonal.

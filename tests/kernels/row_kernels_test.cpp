@@ -240,6 +240,59 @@ TEST(RowKernels, QuadraticFormsAreTheSpecifiedChains) {
   });
 }
 
+// The rows of every third slot, each beside all others; some candidates and rows equal, and some not finite.
+void check_nearest(const Sample& s) {
+  std::vector<size_t> rows;  // indices into s.slots
+  std::vector<size_t> others;
+  for (size_t i = 0; i < s.slots.size(); ++i) {
+    (i % 3 == 0 ? rows : others).push_back(i);
+    if (i % 7 == 0) {
+      others.push_back(i / 2);  // the same row again
+    }
+  }
+  const auto slots_of = [&s](const std::vector<size_t>& indices) {
+    std::vector<int> slots;
+    std::ranges::transform(indices, std::back_inserter(slots),
+                           [&](size_t i) { return s.slots[i]; });
+    return slots;
+  };
+  const std::vector<int> slots = slots_of(rows);
+  const std::vector<int> candidates = slots_of(others);
+  std::mt19937 random(9);
+  std::vector<float> slot_scales = test::random_floats(random, slots.size());
+  std::vector<float> scales = test::random_floats(random, candidates.size());
+  for (size_t i = 0; i < scales.size(); i += 11) {
+    scales[i] = i % 2 == 0 ? kNan : -kInfinity;
+  }
+  slot_scales.back() = kNan;
+  std::vector<kernels::Nearest> expected(slots.size());
+  for (size_t i = 0; i < slots.size(); ++i) {
+    for (size_t j = 0; j < candidates.size(); ++j) {
+      float dot = 0;
+      for (size_t c = 0; c < s.dim(); ++c) {
+        dot = std::fma(s.element(rows[i], c) * slot_scales[i], s.element(others[j], c), dot);
+      }
+      if (dot * scales[j] > expected[i].cosine) {
+        expected[i] = {.index = static_cast<int>(j), .cosine = dot * scales[j]};
+      }
+    }
+  }
+  EXPECT_EQ(expected.back().index, kernels::kNoRow);
+  test::for_every_instruction_set([&](const std::string& name) {
+    std::vector<kernels::Nearest> nearest(slots.size());
+    kernels::nearest_rows(s.keys(), slots, slot_scales, candidates, scales, nearest, scratch);
+    for (size_t i = 0; i < slots.size(); ++i) {
+      ASSERT_EQ(nearest[i].index, expected[i].index) << name << ' ' << i;
+      ASSERT_EQ(nearest[i].cosine, expected[i].cosine) << name << ' ' << i;
+    }
+  });
+}
+
+TEST(RowKernels, NearestRowsAreTheFirstOfTheGreatestCosines) {
+  for_every_sample(check_nearest);
+  check_nearest(Sample(5, RowType::kF16, 3000, 2700));  // several panels
+}
+
 TEST(RowKernels, InverseNormsAreThoseOfNumbersAboveZero) {
   std::vector<float> squares(37, 4.0F);
   std::fill_n(squares.begin(), 7, 0.0F);

@@ -83,7 +83,7 @@ class Merge final : public Merger {
   }
 
  private:
-  static constexpr int kNobody = -1;
+  static constexpr int kNobody = kernels::kNoRow;
 
   // Eq. (1): to taker_of [lost], indices into takers, and the cosines.
   void find_takers(const Parting& parting, std::span<const int> takers, Scratch& scratch,
@@ -92,23 +92,12 @@ class Merge final : public Merger {
     const kernels::RowVectors keys = kernels::keys_of(parting.rows());
     const std::span<float> of_takers = inverse_norms(keys, takers, scratch);
     const std::span<float> of_lost = inverse_norms(keys, parting.lost, scratch);
-    const std::span<float> key = scratch.take<float>(static_cast<size_t>(keys.head_dim));
-    const std::span<float> dots = scratch.take<float>(takers.size());
-    for (size_t e = 0; e < parting.lost.size(); ++e) {
-      kernels::weighted_sum(keys, parting.lost.subspan(e, 1), of_lost.subspan(e, 1), key, scratch);
-      kernels::row_dots(keys, takers, key, dots, scratch);
-      float best = -std::numeric_limits<float>::infinity();
-      for (size_t t = 0; t < takers.size(); ++t) {
-        const float cosine = dots[t] * of_takers[t];
-        if (cosine > best) {
-          best = cosine;
-          taker_of[e] = static_cast<int>(t);
-        }
-      }
-      cosines[e] = best;
-      if (!(best >= options_.merge_threshold) || of_lost[e] == 0.0F) {
-        taker_of[e] = kNobody;
-      }
+    const std::span<kernels::Nearest> nearest = scratch.take<kernels::Nearest>(of_lost.size());
+    kernels::nearest_rows(keys, parting.lost, of_lost, takers, of_takers, nearest, scratch);
+    for (size_t e = 0; e < nearest.size(); ++e) {
+      cosines[e] = nearest[e].cosine;
+      const bool is_similar = nearest[e].cosine >= options_.merge_threshold && of_lost[e] != 0.0F;
+      taker_of[e] = is_similar ? nearest[e].index : kNobody;
     }
     if (options_.merge_fraction < 1.0F) {
       leave_out_least_similar(scratch, taker_of, cosines);
