@@ -12,7 +12,7 @@
 namespace winnow::cli {
 namespace {
 
-constexpr std::string_view kNames[] = {"K", "V", "Q", "positions", "scale", "frequencies"};
+constexpr std::string_view kNames[] = {"K", "V", "Q", "positions", "scale", "frequencies", "roles"};
 constexpr size_t kMaxSize = engine::kMaxCasePositions;  // of every axis
 // Sums of softmax weights are exact up to here (kernels/attend.h).
 constexpr size_t kMaxQueryHeads = 4096;
@@ -32,6 +32,7 @@ class CaseReader {
       read_positions();
       read_scale();
       read_frequencies();
+      read_roles();
     }
     if (!problems_.empty()) {
       std::string text;
@@ -52,7 +53,7 @@ class CaseReader {
     for (const std::string& name : npz_.names()) {
       if (std::ranges::find(kNames, name) == std::end(kNames)) {
         problems_.push_back("unknown array '" + name +
-                            "' (allowed: K, V, Q, positions, scale, frequencies)");
+                            "' (allowed: K, V, Q, positions, scale, frequencies, roles)");
       }
     }
   }
@@ -206,6 +207,30 @@ class CaseReader {
         problems_.push_back("frequencies has " + std::to_string(frequency) + " (allowed: above 0)");
         return;
       }
+    }
+  }
+
+  void read_roles() {
+    const NpyArray* const given = npz_.find("roles");
+    if (given == nullptr) {
+      return;
+    }
+    if (given->shape != std::vector<size_t>{static_cast<size_t>(file_.content.n_rows)}) {
+      problems_.push_back("roles has shape " + given->shape_text() + ", but K has " +
+                          std::to_string(file_.content.n_rows) + " rows");
+      return;
+    }
+    // Numbered by the study's precedence.
+    constexpr roles::Role kByNumber[] = {roles::Role::kProse,  roles::Role::kSpace,
+                                         roles::Role::kDelim,  roles::Role::kValue,
+                                         roles::Role::kHeader, roles::Role::kKey};
+    for (const int64_t number : npy_integers(*given, npz_.describe("roles"))) {
+      if (number < 0 || number >= roles::kRoles) {
+        problems_.push_back("roles has " + std::to_string(number) +
+                            " (allowed: 0 PROSE, 1 WS, 2 DELIM, 3 VALUE, 4 HEADER, 5 KEY)");
+        return;
+      }
+      file_.content.roles.push_back(kByNumber[number]);
     }
   }
 

@@ -45,6 +45,9 @@ std::vector<std::string> divides(const policy::AllocatorPart& part) {
   if (part.divides_heads) {
     list.emplace_back("heads");
   }
+  if (part.make_rows != nullptr) {
+    list.emplace_back("roles");
+  }
   return list;
 }
 

@@ -115,6 +115,9 @@ void add_cache_flags(CLI::App& app, RunFlags& flags) {
   add_each("--protect-tokens", flags.protect_tokens,
            "keep the document's tokens a:b, a: or :b, below 0 from its end; a:b@8 or a:b@50%: at "
            "least so many of them");
+  app.add_option("--roles", flags.roles,
+                 "the document's format, for policies with roles; winnow roles lists them")
+      ->capture_default_str();
   app.add_option("--prefill", flags.prefill, "auto, layer-major or chunk-major")
       ->capture_default_str();
   app.add_option("--cache-type-k", flags.key_type, "type of cached keys: f32, f16, bf16")

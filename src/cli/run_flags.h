@@ -24,6 +24,7 @@ struct RunFlags {
   double compression_ratio = 0;
   std::vector<std::string> protect_text;
   std::vector<std::string> protect_tokens;
+  std::string roles = "auto";
   std::string evict = "after-prompt";
   double min_kept = 0;  // the share of rows that is to stay; 0: any
   std::string on_low_kept = "warn";

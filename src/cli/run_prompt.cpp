@@ -33,7 +33,8 @@ engine::PromptText prompt_text(const RunFlags& flags, const engine::ChatFormat& 
                           .question = std::nullopt,
                           .has_chat_template = chat.has_template,
                           .chat_template = chat.chat_template,
-                          .pins = flags.pins()};
+                          .pins = flags.pins(),
+                          .roles = flags.roles};
   if (flags.has_system) {
     text.system = flags.system;
   }

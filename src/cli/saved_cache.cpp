@@ -95,7 +95,8 @@ engine::NextPrompt next_prompt(const RunFlags& flags, const model::Model& model,
                                 .has_chat_template = saved.chat.has_template,
                                 .chat_template = saved.chat.chat_template,
                                 .is_first = false,
-                                .pins = flags.pins()};
+                                .pins = flags.pins(),
+                                .roles = flags.roles};
   return {.tokens = saved.transcript.is_turn_open() ? engine::tokenize_question(model, text)
                                                     : engine::tokenize_prompt(model, text)};
 }

@@ -110,7 +110,7 @@ Verb add_score(CLI::App& app) {
   const auto flags = std::make_shared<ScoreFlags>();
   app.add_option("-i,--input", flags->input,
                  "an .npz file with K and, as policies need it, V, Q, "
-                 "positions, scale, frequencies")
+                 "positions, scale, frequencies, roles")
       ->required();
   app.add_option("--policy,--method", flags->policies,
                  "a policy; several by giving the flag several times")

@@ -75,6 +75,9 @@ std::string missing(const Case& given, const policy::Policy& policy) {
       !problem.empty()) {
     problems.push_back(std::move(problem));
   }
+  if (needs.roles && given.roles.empty()) {
+    problems.emplace_back("needs roles, and there is no array of them");
+  }
   std::string text;
   for (const std::string& problem : problems) {
     text += (text.empty() ? "" : "; ") + problem;
@@ -126,7 +129,8 @@ class CaseScorer {
         scratch_(static_cast<size_t>(n_threads)) {
     policy_.resolve({.n_document = given.n_rows,
                      .row_bytes = static_cast<int64_t>(cache_.shape().row_bytes()),
-                     .n_heads = n_heads()});
+                     .n_heads = n_heads(),
+                     .roles = roles_by_position()});
   }
 
   CaseResult run() {
@@ -157,6 +161,16 @@ class CaseScorer {
   size_t head_index(int layer, int kv_head) const {
     return static_cast<size_t>(layer) * static_cast<size_t>(given_.n_kv_heads) +
            static_cast<size_t>(kv_head);
+  }
+
+  // Positions without a row are PROSE, and no row's.
+  std::vector<roles::Role> roles_by_position() const {
+    std::vector<roles::Role> roles;
+    for (size_t row = 0; row < given_.roles.size(); ++row) {
+      roles.resize(static_cast<size_t>(given_.positions[row]), roles::Role::kProse);
+      roles.push_back(given_.roles[row]);
+    }
+    return roles;
   }
 
   // Runs body(layer, kv_head, scratch) for all heads.

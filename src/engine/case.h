@@ -26,6 +26,7 @@ struct Case {
   float scale = 0;                 // what q·k is multiplied with
   // [n_rot / 2] radians that elements i and i + n_rot / 2 of a query turn by together, a position; empty: unknown.
   std::vector<float> frequencies = {};
+  std::vector<roles::Role> roles = {};  // of the tokens [n_rows]; empty: unknown
 };
 
 inline constexpr int kMaxCasePositions = 1 << 24;

@@ -281,7 +281,8 @@ policy::BudgetContext budget_context(std::span<const ReadPrompt> prompts,
           .row_bytes = static_cast<int64_t>(shape.row_bytes()),
           .n_heads =
               std::max<int64_t>(shape.n_layers - shape.n_windowed_layers(), 1) * shape.n_kv_heads,
-          .spans = protected_spans(prompts, policy)};
+          .spans = protected_spans(prompts, policy),
+          .roles = policy.needs().roles ? roles_by_position(prompts) : std::vector<roles::Role>{}};
 }
 
 Plan make_plan(const PlanInput& input, const cache::CacheShape& shape, policy::Policy& policy) {

@@ -94,6 +94,19 @@ model::RenderedSystem render_system(const model::Model& model, const PromptText&
   return model::render_system(chat_template);
 }
 
+// None where a vocabulary does not spell the text as it is: a policy that needs roles refuses the prompt then.
+std::vector<roles::Role> roles_of(const model::Vocabulary& vocabulary, std::string_view text,
+                                  const std::vector<Token>& tokens, const roles::Format& format) {
+  try {
+    return token_roles(vocabulary, text, tokens, format);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUnsupported) {
+      throw;
+    }
+    return {};
+  }
+}
+
 // The beginning of a turn, up to the end of its first text.
 PromptTokens open_turn(const model::Model& model, const PromptText& text,
                        const model::RenderedTurn& turn, std::string_view first_text) {
@@ -121,6 +134,7 @@ PromptTokens open_turn(const model::Model& model, const PromptText& text,
   tokens.document =
       vocabulary.tokenize(first_text, SpecialText::kPlain, start_after(vocabulary, *last, start));
   tokens.pins = find_pins(vocabulary, first_text, tokens.document, text.pins);
+  tokens.roles = roles_of(vocabulary, first_text, tokens.document, roles::find_format(text.roles));
   return tokens;
 }
 
@@ -156,12 +170,18 @@ PromptTokens PromptTokens::up_to_question() const {
 
 PromptTokens PromptTokens::from(int n) const {
   PromptTokens rest = *this;
+  const size_t n_document = document.size();
   auto n_left = static_cast<std::ptrdiff_t>(n);
   for (std::vector<Token>* const piece :
        {&rest.before, &rest.system, &rest.opening, &rest.document, &rest.question, &rest.after}) {
     const std::ptrdiff_t n_dropped = std::min(n_left, std::ssize(*piece));
     piece->erase(piece->begin(), piece->begin() + n_dropped);
     n_left -= n_dropped;
+  }
+  if (!rest.roles.empty()) {
+    rest.roles.erase(
+        rest.roles.begin(),
+        rest.roles.begin() + static_cast<std::ptrdiff_t>(n_document - rest.document.size()));
   }
   const int n_behind_first = std::max(n - at(0).document_begin, 0);
   for (policy::PositionSpan& pin : rest.pins) {
@@ -178,6 +198,7 @@ ReadPrompt PromptTokens::at(int position) const {
   prompt.document_begin = prompt.system_end + static_cast<int>(opening.size());
   prompt.document_end = prompt.document_begin + static_cast<int>(document.size());
   prompt.end = position + size();
+  prompt.roles = roles;
   for (const policy::PositionSpan& pin : pins) {
     prompt.pins.push_back(
         {prompt.document_begin + pin.begin, prompt.document_begin + pin.end, pin.n_least});

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/pins.h"
+#include "engine/token_roles.h"
 #include "engine/transcript.h"
 #include "model/model.h"
 
@@ -23,6 +24,7 @@ struct PromptText {
   // Nothing stands before it. A later turn ends the answer before it, and has no beginning-of-text token.
   bool is_first = true;
   DocumentPins pins = {};  // what must stay of the document (where there is none, of the question)
+  std::string roles = "auto";  // the document's format (roles/formats.h)
 };
 
 struct PromptTokens {
@@ -39,6 +41,8 @@ struct PromptTokens {
   std::vector<model::Token> after = {};
   // What must stay of the document: tokens from its first one on. Below 0 in the rest of a prompt, for tokens before it.
   std::vector<policy::PositionSpan> pins = {};
+  // What the document's tokens are there for, [document.size()]; empty where they have no text, or are not found in it.
+  std::vector<roles::Role> roles = {};
 
   int size() const;
   std::vector<model::Token> all() const;

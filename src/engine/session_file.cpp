@@ -19,6 +19,7 @@ constexpr SectionFormat kFormat{
 constexpr const char* kModelSection = "model";
 constexpr const char* kSessionSection = "session";
 constexpr const char* kTranscriptSection = "transcript";
+constexpr const char* kRolesSection = "roles";  // only where the policy needs them
 constexpr Token kNoToken = -1;
 
 // What rotates keys. `none` and `linear` with factor 1 are the same, so the name is left out.
@@ -154,6 +155,35 @@ Transcript read_transcript(SectionFile& file, int n_vocab) {
   return transcript;
 }
 
+void put_roles(const Transcript& transcript, SectionWriter& file) {
+  file.begin(kRolesSection);
+  for (const ReadPrompt& prompt : transcript.prompts) {
+    file.put(static_cast<int32_t>(prompt.roles.size()));
+    for (const roles::Role role : prompt.roles) {
+      file.put(static_cast<uint8_t>(role));
+    }
+  }
+}
+
+void read_roles(SectionFile& file, Transcript& transcript) {
+  SectionReader reader = file.read(kRolesSection);
+  for (ReadPrompt& prompt : transcript.prompts) {
+    const int n_document = prompt.document_end - prompt.document_begin;
+    const int n_roles = reader.get_int("the number of roles", 0, n_document);
+    if (n_roles != 0 && n_roles != n_document) {
+      reader.fail(std::to_string(n_roles) + " roles for a document of " +
+                  std::to_string(n_document) + " tokens");
+    }
+    for (const uint8_t role : reader.get_array<uint8_t>(static_cast<size_t>(n_roles))) {
+      if (role >= roles::kRoles) {
+        reader.fail("there is no role " + std::to_string(role));
+      }
+      prompt.roles.push_back(static_cast<roles::Role>(role));
+    }
+  }
+  reader.expect_end();
+}
+
 void put_session(const SessionOptions& options, const Sequence& sequence, SectionWriter& file) {
   file.begin(kSessionSection);
   file.put_text(sequence.policy.spec());
@@ -229,6 +259,9 @@ void Session::save(const std::string& path) const {
   put_model(model_, n_ctx_, file);
   put_session(options_, *sequence_, file);
   put_transcript(transcript_, file);
+  if (sequence_->policy.needs().roles) {
+    put_roles(transcript_, file);
+  }
   put_queries(sequence_->queries, sequence_->policy.is_contiguous(), file);
   put_similarity(sequence_->similarity, file);
   put_moments(sequence_->moments, file);
@@ -246,6 +279,9 @@ SavedSession load_session(const std::string& path, const model::Model& model) {
   SectionReader reader = file.read(kSessionSection);
   policy::Policy policy =
       parse_known(file, [&] { return policy::Policy::parse(reader.get_text()); });
+  if (policy.needs().roles) {
+    read_roles(file, transcript);
+  }
   const int budget_rows = reader.get_int("the budget", 1, INT_MAX);
   const EvictWhen evict = parse_known(file, [&] { return parse_evict_when(reader.get_text()); });
   ChatFormat chat;

@@ -57,6 +57,17 @@ std::vector<policy::PositionSpan> protected_spans(std::span<const ReadPrompt> pr
   return policy::disjoint(std::move(spans));
 }
 
+std::vector<roles::Role> roles_by_position(std::span<const ReadPrompt> prompts) {
+  std::vector<roles::Role> roles;
+  for (const ReadPrompt& prompt : prompts) {
+    if (!prompt.roles.empty()) {
+      roles.resize(static_cast<size_t>(prompt.document_begin), roles::Role::kProse);
+      roles.insert(roles.end(), prompt.roles.begin(), prompt.roles.end());
+    }
+  }
+  return roles;
+}
+
 bool Transcript::is_turn_open() const {
   return !prompts.empty() && !pending && std::ssize(tokens) == prompts.back().document_end;
 }
@@ -83,6 +94,8 @@ void Transcript::trim(int n_positions) {
     }
   }
   for (ReadPrompt& prompt : prompts) {
+    const int n_document = prompt.document_end - prompt.document_begin;
+    prompt.roles.resize(std::min(prompt.roles.size(), static_cast<size_t>(n_document)));
     std::erase_if(prompt.pins,
                   [&](const policy::PositionSpan& pin) { return pin.begin >= n_positions; });
     for (policy::PositionSpan& pin : prompt.pins) {

@@ -19,6 +19,7 @@ struct ReadPrompt {
   int document_end = 0;
   int end = 0;
   std::vector<policy::PositionSpan> pins = {};  // that the user wants kept, in any order
+  std::vector<roles::Role> roles = {};          // of the document's tokens; empty: unknown
 };
 
 int n_document(std::span<const ReadPrompt> prompts);  // tokens that a budget in percent refers to
@@ -27,6 +28,9 @@ int n_prompt(std::span<const ReadPrompt> prompts);    // all tokens
 // What stays of the prompts: the parts that the policy protects, and all pins. Ascending, none overlap.
 std::vector<policy::PositionSpan> protected_spans(std::span<const ReadPrompt> prompts,
                                                   const policy::Policy& policy);
+
+// Of the positions from 0 to the last document's end; what is no document's is PROSE. Empty where no document has any.
+std::vector<roles::Role> roles_by_position(std::span<const ReadPrompt> prompts);
 
 struct Transcript {
   std::vector<model::Token> tokens = {};     // fed, [n_positions]

@@ -20,11 +20,17 @@ std::vector<OptionDescription> describe_options(const AllocatorPart& part) {
   if (part.make_both != nullptr) {
     part.make_both(reader);
   }
+  if (part.make_rows != nullptr) {
+    part.make_rows(reader);
+  }
   return reader.descriptions();
 }
 
 std::vector<std::string> describe_needs(const AllocatorPart& part) {
   OptionReader reader;
+  if (part.make_rows != nullptr) {
+    return describe(part.make_rows(reader)->needs());
+  }
   return part.make_layers == nullptr ? std::vector<std::string>{}
                                      : describe(part.make_layers(reader)->needs());
 }

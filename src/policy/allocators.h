@@ -9,6 +9,7 @@
 
 #include "policy/allocator.h"
 #include "policy/option_reader.h"
+#include "policy/transform.h"
 
 namespace winnow::policy {
 
@@ -22,10 +23,11 @@ struct AllocatorPart {
   std::string_view name;  // as users type it
   bool divides_layers;    // what it decides, so that two parts do not decide the same
   bool divides_heads;
-  // One of the three. Called with an empty reader to describe the options.
+  // One of the four, where the last divides the rows of a head. Called with an empty reader to describe the options.
   std::unique_ptr<LayerAllocator> (*make_layers)(OptionReader&);
   std::unique_ptr<HeadAllocator> (*make_heads)(OptionReader&);
   LayersAndHeads (*make_both)(OptionReader&);
+  std::unique_ptr<SecondStage> (*make_rows)(OptionReader&);
   std::string_view help;
 };
 
@@ -36,21 +38,24 @@ std::unique_ptr<LayerAllocator> make_cake(OptionReader&);
 std::unique_ptr<LayerAllocator> make_pyramid(OptionReader&);
 std::unique_ptr<LayerAllocator> make_squeeze(OptionReader&);
 LayersAndHeads make_table(OptionReader&);
+std::unique_ptr<SecondStage> make_roles(OptionReader&);
 
 inline constexpr AllocatorPart kAllocators[] = {
-    {"adakv", false, true, nullptr, make_adakv, nullptr,
+    {"adakv", false, true, nullptr, make_adakv, nullptr, nullptr,
      "the heads of a layer share its budget: the best rows among all of them stay"},
-    {"cake", true, false, make_cake, nullptr, nullptr,
+    {"cake", true, false, make_cake, nullptr, nullptr, nullptr,
      "layers keep more rows the wider and the less steady the attention of the last queries is"},
-    {"pool", true, true, nullptr, make_pool, nullptr,
+    {"pool", true, true, nullptr, make_pool, nullptr, nullptr,
      "all heads of all layers share the budget: the best rows among all of them stay"},
-    {"pyramid", true, false, make_pyramid, nullptr, nullptr,
+    {"pyramid", true, false, make_pyramid, nullptr, nullptr, nullptr,
      "early layers keep more rows than late ones, falling linearly"},
-    {"squeeze", true, false, make_squeeze, nullptr, nullptr,
+    {"roles", false, false, nullptr, nullptr, nullptr, make_roles,
+     "the rows of a head are divided over what their tokens are there for: values before keys"},
+    {"squeeze", true, false, make_squeeze, nullptr, nullptr, nullptr,
      "layers keep fewer rows whose attention changed least while prompts were read"},
-    {"table", true, true, nullptr, nullptr, make_table,
+    {"table", true, true, nullptr, nullptr, make_table, nullptr,
      "layers, or the heads of each, keep what a file says"},
-    {"uniform", true, true, nullptr, make_uniform, nullptr,
+    {"uniform", true, true, nullptr, make_uniform, nullptr, nullptr,
      "every KV head keeps the same number of rows; what there is without an allocator"},
 };
 static_assert(std::ranges::is_sorted(kAllocators, {}, &AllocatorPart::name),

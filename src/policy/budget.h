@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "policy/spans.h"
+#include "roles/role.h"
 
 namespace winnow::policy {
 
@@ -39,6 +40,7 @@ struct BudgetContext {
   int n_recent = -1;  // -1: default_n_recent()
   std::vector<PositionSpan> spans =
       {};  // protected beside sinks and recent rows; ascending, none overlap
+  std::vector<roles::Role> roles = {};  // of the positions from 0 on, as LayerView has them
 };
 
 // Rows per KV head of a budget that was given. A percentage rounds up, and up to what sinks, recent rows and the protected

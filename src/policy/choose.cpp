@@ -133,7 +133,9 @@ int select_candidates(std::span<const ScoredHead> layer, int kv_head, int n_keep
     }
   };
   int n_nan = 0;
-  if (second_stage == nullptr || n_keep >= std::ssize(head.scores)) {
+  const bool is_chosen_among =
+      n_keep < std::ssize(head.scores) || (second_stage != nullptr && second_stage->may_drop_any());
+  if (second_stage == nullptr || !is_chosen_among) {
     note(head.scores);
     n_nan = select(head.scores, n_keep, head.keep_anyway, scratch, kept);
   } else {
@@ -315,6 +317,9 @@ bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> 
     for (int kv_head = 0; kv_head < std::ssize(layers[i].heads); ++kv_head) {
       choice.heads.push_back({layers[i], kv_head});
       choice.heads.back().layer.n_sink = options_.n_sink;
+      if (roles_ != nullptr) {
+        choice.heads.back().layer.roles = *roles_;
+      }
       const cache::HeadRows& rows = choice.heads.back().rows();
       const int n_of_spans = n_held(rows, protection);
       const int n = rows.n_visible() - n_of_spans;
@@ -328,7 +333,7 @@ bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> 
     }
     is_over |= n_rows > choice.layer_rows[i];
   }
-  if (!is_over) {
+  if (!is_over && (second_stage_ == nullptr || !second_stage_->may_drop_any())) {
     return false;
   }
   const size_t n_heads = choice.heads.size();

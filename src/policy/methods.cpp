@@ -41,6 +41,7 @@ std::vector<std::string> describe(const Needs& needs) {
   add(needs.n_queries > 0, "last " + std::to_string(needs.n_queries) + " queries");
   add(needs.output_weights, "output weights");
   add(needs.key_sample.n_keys > 0, "first " + std::to_string(needs.key_sample.n_keys) + " keys");
+  add(needs.roles, "roles");
   return list;
 }
 

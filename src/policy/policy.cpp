@@ -59,6 +59,10 @@ std::string unknown_part(std::string_view name) {
 // Adds problems where two parts decide the same.
 void add_allocator(const AllocatorPart& part, Parts& parts, OptionReader& reader) {
   for (const AllocatorPart* other : parts.allocators) {
+    if (other == &part && part.make_rows != nullptr) {
+      reader.add_problem("'" + std::string(part.name) + "' is given twice");
+      continue;
+    }
     const bool is_twice = other->divides_heads && part.divides_heads;
     if (is_twice || (other->divides_layers && part.divides_layers)) {
       reader.add_problem("'" + std::string(other->name) + "' and '" + std::string(part.name) +
@@ -283,6 +287,13 @@ void Policy::make_allocators(std::span<const AllocatorPart* const> parts, Option
     if (part->make_heads != nullptr) {
       heads_ = part->make_heads(reader);
     }
+    if (part->make_rows != nullptr) {
+      if (second_stage_ != nullptr) {
+        reader.add_problem("'" + std::string(part->name) +
+                           "' chooses a head's rows, and a transform before it does so too");
+      }
+      second_stage_ = part->make_rows(reader);
+    }
     if (part->make_both != nullptr) {
       LayersAndHeads both = part->make_both(reader);
       layers_ = std::move(both.layers);
@@ -343,6 +354,16 @@ void Policy::resolve(BudgetContext context) {
   n_recent_ = options_.n_recent < 0 ? default_n_recent(budget_rows_) : options_.n_recent;
   extra_rows_ = options_.budget.unit == Budget::Unit::kPercent ? context.n_extra : 0;
   spans_ = std::move(context.spans);
+  if (needs().roles) {
+    if (context.roles.empty() && context.n_document > 0) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          "policy '" + spec_ +
+              "' needs to know what the tokens are there for (roles), and here nothing does: only "
+              "text that is read as a prompt has roles, and cases with an array of them");
+    }
+    roles_ = std::make_shared<const std::vector<roles::Role>>(std::move(context.roles));
+  }
 }
 
 Protection Policy::protection() const {

@@ -203,7 +203,8 @@ class Policy {
   int n_recent_ = 0;
   int64_t extra_rows_ = 0;
   int slack_ = 0;
-  std::vector<PositionSpan> spans_;  // protected, as resolved
+  std::vector<PositionSpan> spans_;                        // protected, as resolved
+  std::shared_ptr<const std::vector<roles::Role>> roles_;  // likewise; null: none
 };
 
 }  // namespace winnow::policy

@@ -18,6 +18,7 @@
 #include "kernels/rotation.h"
 #include "policy/key_directions.h"
 #include "policy/output_weights.h"
+#include "roles/role.h"
 
 namespace winnow::policy {
 
@@ -39,6 +40,7 @@ struct Needs {
   bool output_weights = false;  // LayerView::output_weights, read with the values
   // LayerView::key_directions, found from these keys. Of two that differ, the first counts: a fork finds its own.
   KeySample key_sample = {};
+  bool roles = false;  // LayerView::roles
 
   // What either asks for. Generated tokens decay the mass as these needs say, not as the others do.
   void add(const Needs& other) {
@@ -51,11 +53,12 @@ struct Needs {
     n_queries = std::max(n_queries, other.n_queries);
     output_weights |= other.output_weights;
     key_sample = key_sample.n_keys > 0 ? key_sample : other.key_sample;
+    roles |= other.roles;
   }
 };
 
 // For people and `winnow methods --json`: "keys", "values", "key norms", "column mass", "query moments", "residual
-// similarity", "last 64 queries", "output weights", "first 128 keys".
+// similarity", "last 64 queries", "output weights", "first 128 keys", "roles".
 std::vector<std::string> describe(const Needs& needs);
 
 // One layer's rows, as attention sees them.
@@ -78,6 +81,8 @@ struct LayerView {
       nullptr;  // by as many positions as keys may lag, where they may
   const OutputWeights* output_weights = nullptr;
   const KeyDirections* key_directions = nullptr;
+  // What the tokens at positions 0 … are there for; those behind its end are PROSE. Filled in by the policy.
+  std::span<const roles::Role> roles = {};
   int ordinal = 0;  // the layer's place among those that policies cut, from 0
 };
 

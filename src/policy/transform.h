@@ -46,8 +46,10 @@ class SecondStage {
   virtual bool needs_non_negative_scores() const { return false; }
   // Whether a head's choice depends on the scores of the other heads of its layer.
   virtual bool looks_at_layer() const { return false; }
+  // Whether rows may go where a head's share has room for all of them.
+  virtual bool may_drop_any() const { return false; }
 
-  // New scores [n] for the head layer[kv_head], of whose n rows n_keep < n are to stay. The others of `layer` [n_kv_heads]
+  // New scores [n] for the head layer[kv_head], of whose n rows n_keep < n are to stay (n where may_drop_any()). The others of `layer` [n_kv_heads]
   // are there where looks_at_layer(). Returns how many rows stay: n_keep, or fewer, but all protected ones. Called for
   // different heads at the same time.
   virtual int rescore(std::span<const ScoredHead> layer, int kv_head, int n_keep, Scratch& scratch,

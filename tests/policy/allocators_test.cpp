@@ -337,10 +337,10 @@ TEST(Allocators, AFloorOfEverythingAndEqualHeadsAreUniform) {
 TEST(Allocators, EveryNameIsFoundAndDefaultsAreAllowed) {
   for (const AllocatorPart& part : kAllocators) {
     EXPECT_EQ(find_allocator(part.name), &part);
-    EXPECT_TRUE(part.divides_layers || part.divides_heads);
-    EXPECT_EQ(
-        (part.make_layers != nullptr) + (part.make_heads != nullptr) + (part.make_both != nullptr),
-        1);
+    EXPECT_TRUE(part.divides_layers || part.divides_heads || part.make_rows != nullptr);
+    EXPECT_EQ((part.make_layers != nullptr) + (part.make_heads != nullptr) +
+                  (part.make_both != nullptr) + (part.make_rows != nullptr),
+              1);
     std::string options;
     for (const OptionDescription& option : describe_options(part)) {
       EXPECT_FALSE(option.help.empty());

@@ -182,7 +182,7 @@ TEST(PolicySpec, UnknownAllocatorsNameTheNearestAndAll) {
   EXPECT_THAT(refusal("knorm+adakvv:budget=512"),
               AllOf(HasSubstr("unknown transform, allocator or merger 'adakvv'"),
                     HasSubstr("did you mean 'adakv'"),
-                    HasSubstr("adakv, cake, pool, pyramid, squeeze, table, uniform")));
+                    HasSubstr("adakv, cake, pool, pyramid, roles, squeeze, table, uniform")));
   EXPECT_THAT(refusal("knorm+knorm:budget=512"), HasSubstr("'knorm' is a method"));
   EXPECT_THAT(refusal("adakv+knorm:budget=512"),
               AllOf(HasSubstr("'adakv' is an allocator"), HasSubstr("knorm+adakv")));
