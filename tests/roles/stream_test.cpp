@@ -266,7 +266,7 @@ TEST(RoleStream, TakesAnyBytes) {
                                        "\xef\xbb\xbf{\"a\": 1}",
                                        "{\"a\": 1}\r\n{\"b\": 2}\r\n",
                                        "a: b\r\n- c\r\n[d]\r\ne = f\r\n",
-                                       "<!-- a -->\xef\xbb\xbf b",
+                                       "<!---->\xef\xbb\xbf bcdef",
                                        "\\",
                                        "\"\\",
                                        "<",
