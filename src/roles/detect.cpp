@@ -45,12 +45,16 @@ bool is_comment(std::string_view line) {
   return content.starts_with('#') || content.starts_with(';');
 }
 
-// Lines of "key: value", items, comments and marks; keys alone must be among them.
+// Lines of "key: value", items, comments and marks; keys alone must be among them. A bracket alone at a line's beginning is
+// JSON's, behind a text that introduces it.
 bool is_yaml(const std::vector<std::string_view>& lines) {
   size_t n_keys = 0;
   size_t n_fitting = 0;
   bool has_more = false;  // than keys and values, which a letter has too
   for (const std::string_view line : lines) {
+    if (const std::string_view bare = without_trailing_space(line); bare == "{" || bare == "[") {
+      return false;
+    }
     std::string_view content = line.substr(n_spaces(line));
     const bool is_indented = content.size() < line.size();
     const bool is_item = content.starts_with("- ");

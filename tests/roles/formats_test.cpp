@@ -230,6 +230,15 @@ TEST(AutoRoles, TellsWholeTextsFromTheirBeginnings) {
   EXPECT_EQ(language("<!DOCTYPE html>\n<p>a"), "html");
 }
 
+TEST(AutoRoles, TakesIndentedJsonBehindALineOfTextForJson) {
+  const std::string json = "{\n  \"a\": {\n    \"b\": 1,\n    \"c\": 2\n  }\n}";
+  for (const std::string line : {"<|im_start|>user\n", "Here it is:\n", "Of 3 values:\r\n"}) {
+    const std::string labels = letters(line + json + "\n\nWhat is b?", "auto");
+    EXPECT_EQ(labels.substr(line.size(), json.size()), letters(json, "json")) << labels;
+    EXPECT_EQ(labels[labels.size() - 1], 'P');
+  }
+}
+
 TEST(AutoRoles, KeepsTheBeginningOfJsonThatIsCut) {
   EXPECT_EQ(marked("{\"a\": {\"b\": [1, 2\n\nWhat is a.b?", "auto"),
             "D⟨{⟩K⟨\"a\"⟩D⟨:⟩ D⟨{⟩K⟨\"b\"⟩D⟨:⟩ D⟨[⟩V⟨1⟩D⟨,⟩ V⟨2⟩\n\nP⟨What is a.b?⟩");
