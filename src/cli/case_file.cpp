@@ -220,17 +220,13 @@ class CaseReader {
                           std::to_string(file_.content.n_rows) + " rows");
       return;
     }
-    // Numbered by the study's precedence.
-    constexpr roles::Role kByNumber[] = {roles::Role::kProse,  roles::Role::kSpace,
-                                         roles::Role::kDelim,  roles::Role::kValue,
-                                         roles::Role::kHeader, roles::Role::kKey};
     for (const int64_t number : npy_integers(*given, npz_.describe("roles"))) {
       if (number < 0 || number >= roles::kRoles) {
         problems_.push_back("roles has " + std::to_string(number) +
-                            " (allowed: 0 PROSE, 1 WS, 2 DELIM, 3 VALUE, 4 HEADER, 5 KEY)");
+                            " (allowed: 0 WS, 1 PROSE, 2 DELIM, 3 VALUE, 4 HEADER, 5 KEY)");
         return;
       }
-      file_.content.roles.push_back(kByNumber[number]);
+      file_.content.roles.push_back(static_cast<roles::Role>(number));
     }
   }
 

@@ -169,8 +169,8 @@ PromptTokens PromptTokens::up_to_question() const {
 }
 
 PromptTokens PromptTokens::from(int n) const {
+  const int n_behind_first = std::max(n - at(0).document_begin, 0);
   PromptTokens rest = *this;
-  const size_t n_document = document.size();
   auto n_left = static_cast<std::ptrdiff_t>(n);
   for (std::vector<Token>* const piece :
        {&rest.before, &rest.system, &rest.opening, &rest.document, &rest.question, &rest.after}) {
@@ -181,9 +181,8 @@ PromptTokens PromptTokens::from(int n) const {
   if (!rest.roles.empty()) {
     rest.roles.erase(
         rest.roles.begin(),
-        rest.roles.begin() + static_cast<std::ptrdiff_t>(n_document - rest.document.size()));
+        rest.roles.begin() + static_cast<std::ptrdiff_t>(document.size() - rest.document.size()));
   }
-  const int n_behind_first = std::max(n - at(0).document_begin, 0);
   for (policy::PositionSpan& pin : rest.pins) {
     pin.begin -= n_behind_first;
     pin.end -= n_behind_first;
@@ -192,6 +191,7 @@ PromptTokens PromptTokens::from(int n) const {
 }
 
 ReadPrompt PromptTokens::at(int position) const {
+  WINNOW_CHECK(roles.empty() || roles.size() == document.size());
   ReadPrompt prompt{.begin = position};
   prompt.system_begin = position + static_cast<int>(before.size());
   prompt.system_end = prompt.system_begin + static_cast<int>(system.size());

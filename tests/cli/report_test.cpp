@@ -410,8 +410,9 @@ TEST(Methods, TextAndJsonListAll) {
     EXPECT_EQ(listed["name"], part.name);
     EXPECT_EQ(listed["help"], part.help);
     EXPECT_EQ(listed["needs"], json(policy::describe_needs(part)));
-    EXPECT_EQ(listed["divides"].size(),
-              (part.divides_layers ? 1U : 0U) + (part.divides_heads ? 1U : 0U));
+    EXPECT_EQ(listed["divides"].size(), (part.divides_layers ? 1U : 0U) +
+                                            (part.divides_heads ? 1U : 0U) +
+                                            (part.make_rows != nullptr ? 1U : 0U));
     EXPECT_EQ(listed["options"].size(), policy::describe_options(part).size());
   }
   EXPECT_EQ(list["mergers"].size(), std::size(policy::kMergers));

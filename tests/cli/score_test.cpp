@@ -200,6 +200,33 @@ TEST(Score, LayersAndPoliciesAreAxesInFront) {
   EXPECT_EQ(npy_integers(*npz.find("n_kept"), "n_kept"), (std::vector<int64_t>{5, 5, 12, 12}));
 }
 
+TEST(Score, DividesRowsOverTheirRoles) {
+  Arrays arrays = golden_case();
+  std::vector<int32_t> roles(24);
+  for (size_t row = 0; row < roles.size(); ++row) {
+    roles[row] = static_cast<int32_t>(row % 6);
+  }
+  arrays["roles"] = array("<i4", {24}, roles);
+  const Result result =
+      result_of(arrays, "knorm+roles:budget=8,n_sink=0,n_recent=0,roles=value-delim,ban=ws");
+  for (const std::vector<int>& rows : result.kept) {
+    ASSERT_EQ(rows.size(), 8);
+    for (const int row : rows) {
+      EXPECT_TRUE(row % 6 == 2 || row % 6 == 3) << row;  // DELIM and VALUE have four rows each
+    }
+  }
+  arrays.erase("roles");
+  EXPECT_NE(score(npz_of(arrays), {"knorm+roles:budget=8"}).err.find("needs roles"),
+            std::string::npos);
+  arrays["roles"] = array("<i4", {23}, std::vector<int32_t>(23));
+  EXPECT_NE(score(npz_of(arrays), {"knorm+roles:budget=8"}).err.find("but K has 24 rows"),
+            std::string::npos);
+  roles[5] = 6;
+  arrays["roles"] = array("<i4", {24}, roles);
+  EXPECT_NE(score(npz_of(arrays), {"knorm+roles:budget=8"}).err.find("roles has 6 (allowed: 0 WS"),
+            std::string::npos);
+}
+
 TEST(Score, TakesDoublesAndHalves) {
   Arrays doubles;
   for (const auto& [name, given] : golden_case()) {

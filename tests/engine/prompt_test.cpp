@@ -4,7 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <span>
+
 #include "gguf.h"
+#include "support/error_of.h"
 #include "support/tiny_model.h"
 
 namespace winnow {
@@ -74,6 +78,51 @@ TEST(Prompt, ALaterTurnEndsTheAnswerBeforeIt) {
   const engine::PromptText text{
       .question = "the world", .has_chat_template = false, .is_first = false};
   EXPECT_EQ(text_of(model, engine::tokenize_prompt(model, text).all()), "the world");
+}
+
+TEST(Prompt, ADocumentHasTheSameRolesWhateverStandsAroundIt) {
+  const Model model(test::write_tiny_model(), {});
+  engine::PromptText text{.document = R"({"world": "the in", "a": [1, "the"]})",
+                          .question = R"({"in": "the world"})",
+                          .has_chat_template = false};
+  const PromptTokens plain = engine::tokenize_prompt(model, text);
+  ASSERT_EQ(plain.roles.size(), plain.document.size());
+  for (const roles::Role role : {roles::Role::kKey, roles::Role::kValue, roles::Role::kDelim}) {
+    EXPECT_GT(std::ranges::count(plain.roles, role), 0);
+  }
+  EXPECT_EQ(std::ranges::count(plain.roles, roles::Role::kProse), 0);
+  for (const char* chat_template : {"chatml", "vicuna", "llama3"}) {
+    text.has_chat_template = true;
+    text.chat_template = chat_template;
+    const PromptTokens turn = engine::tokenize_prompt(model, text);
+    EXPECT_GT(turn.size(), plain.size());
+    EXPECT_EQ(turn.document, plain.document);
+    EXPECT_EQ(turn.roles, plain.roles) << chat_template;
+    const std::vector<engine::ReadPrompt> read = {turn.at(0)};
+    const std::vector<roles::Role> by_position = engine::roles_by_position(read);
+    ASSERT_EQ(by_position.size(), turn.before.size() + turn.document.size());
+    EXPECT_TRUE(std::ranges::equal(std::span(by_position).subspan(turn.before.size()), turn.roles));
+    for (size_t i = 0; i < turn.before.size(); ++i) {
+      EXPECT_EQ(by_position[i], roles::Role::kProse);
+    }
+  }
+  text.roles = "none";
+  for (const roles::Role role : engine::tokenize_prompt(model, text).roles) {
+    EXPECT_EQ(role, roles::Role::kProse);
+  }
+  text.roles = "jsn";
+  test::error_of(ErrorCode::kInvalidArgument, [&] { engine::tokenize_prompt(model, text); });
+}
+
+TEST(Prompt, ItsRestHasTheRolesOfItsTokens) {
+  const Model model(test::write_tiny_model(), {});
+  const PromptTokens whole = engine::tokenize_prompt(
+      model, {.document = R"({"world": "the in"})", .question = "the", .chat_template = "chatml"});
+  for (int n = 0; n <= whole.size(); ++n) {
+    const PromptTokens rest = whole.from(n);
+    ASSERT_EQ(rest.roles.size(), rest.document.size());
+    EXPECT_TRUE(std::ranges::equal(rest.roles, std::span(whole.roles).last(rest.document.size())));
+  }
 }
 
 }  // namespace

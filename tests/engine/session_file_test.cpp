@@ -42,7 +42,12 @@ SessionOptions small_options(cache::RowType type = cache::RowType::kF16) {
 }
 
 PromptTokens document(const Model& model, int n, uint32_t seed = 1) {
-  return {.before = {1, 2, 3}, .document = random_tokens(n, model.hyper().n_vocab, seed)};
+  PromptTokens tokens{.before = {1, 2, 3},
+                      .document = random_tokens(n, model.hyper().n_vocab, seed)};
+  for (const model::Token token : tokens.document) {
+    tokens.roles.push_back(static_cast<roles::Role>(token % roles::kRoles));
+  }
+  return tokens;
 }
 
 PromptTokens question(const Model& model, uint32_t seed) {
@@ -79,6 +84,7 @@ TEST(SessionFile, AQuestionToAReloadedDocumentIsAnsweredAsWithoutAFile) {
           "knorm+pool:budget=40", "random:budget=20KiB", "snapkv:budget=40",
           "tova:budget=40,slack=3", "h2o:budget=40", "h2o+adakv:budget=15%,observed=true",
           "snapkv:budget=30%,obs_window=7", "expected-attention:budget=40",
+          "snapkv+adakv+roles:budget=40,key=0.1", "knorm+roles:budget=60%,ban=key+ws",
           "qfilters@keysvd:budget=40,calib_tokens=20", "keydiff+rank+criticalkv:budget=19KiB"}) {
       SCOPED_TRACE(options.architecture + " " + policy);
       Session compressed(model, Policy::parse(policy), small_options());
@@ -205,6 +211,7 @@ TEST(SessionFile, ReadsOnlyWhatItHasNotRead) {
     const std::string path = saved(session);
     PromptTokens whole = document(model, 100);
     whole.document.insert(whole.document.end(), 20, 9);
+    whole.roles.insert(whole.roles.end(), 20, roles::Role::kProse);
     whole.question = question(model, 2).question;
     whole.after = {4};
     const auto copy = loaded(path, model);

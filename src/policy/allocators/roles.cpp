@@ -281,6 +281,14 @@ PerRole<bool> parse_ban(std::string_view text, OptionReader& reader) {
 
 std::unique_ptr<SecondStage> make_roles(OptionReader& reader) {
   const auto options = read_options<RolesOptions>(reader);
+  if (options.roles == "fair" || options.roles == "mass") {
+    for (const char* const weight : {"key", "value", "delim", "header", "prose", "ws"}) {
+      if (reader.is_given(weight)) {
+        reader.add_problem(std::string(weight) + " has no meaning with roles=" + options.roles +
+                           ", whose weights are those of each head's rows");
+      }
+    }
+  }
   return std::make_unique<Roles>(options, parse_ban(options.ban, reader));
 }
 

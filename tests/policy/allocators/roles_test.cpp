@@ -119,6 +119,7 @@ TEST(Roles, StandBehindOtherAllocators) {
 TEST(Roles, RefuseWhatCannotBeMeant) {
   EXPECT_THROW(Policy::parse("knorm+roles:budget=4,ban=keys"), Error);
   EXPECT_THROW(Policy::parse("knorm+roles:budget=4,roles=fairest"), Error);
+  EXPECT_THROW(Policy::parse("knorm+roles:budget=4,roles=fair,key=0.1"), Error);
   EXPECT_THROW(Policy::parse("knorm+roles+roles:budget=4"), Error);
   EXPECT_THROW(Policy::parse("knorm+chunkkv+roles:budget=4"), Error);
   Policy policy = Policy::parse("knorm+roles:budget=4,n_recent=1,n_sink=1");
