@@ -32,8 +32,11 @@ std::unique_ptr<Task> make_qa(policy::OptionReader&);
 std::unique_ptr<Task> make_qa_seed(policy::OptionReader&);
 std::unique_ptr<Task> make_ruler_qa(policy::OptionReader&);
 std::unique_ptr<Task> make_rules(policy::OptionReader&);
+std::unique_ptr<Task> make_schema(policy::OptionReader&);
+std::unique_ptr<Task> make_schema_doc(policy::OptionReader&);
 std::unique_ptr<Task> make_vt(policy::OptionReader&);
 std::unique_ptr<Task> make_vt_seed(policy::OptionReader&);
+std::unique_ptr<Task> make_wikitable(policy::OptionReader&);
 
 inline constexpr TaskEntry kTasks[] = {
     {"cwe", make_cwe, "", "RULER: finds the words that a list holds most often"},
@@ -63,8 +66,11 @@ inline constexpr TaskEntry kTasks[] = {
     {"ruler-qa", make_ruler_qa, "",
      "RULER: questions of SQuAD or HotpotQA among other documents: file=FILE"},
     {"rules", make_rules, "", "follows instructions that stand before a long text"},
+    {"schema", make_schema, "", "looks up a value in JSON, XML, YAML or a table, by its path"},
+    {"schema-doc", make_schema_doc, "", "looks up something in your own JSON or XML: file=FILE"},
     {"vt", make_vt, "", "RULER: names all variables that hold a value, some through others"},
     {"vt-seed", make_vt_seed, "", "the small vt of a published comparison"},
+    {"wikitable", make_wikitable, "", "answers a question about one of many tables: file=FILE"},
 };
 static_assert(std::ranges::is_sorted(kTasks, {}, &TaskEntry::name), "kTasks is sorted by name");
 

@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "eval/prompt_length.h"
 #include "eval/random.h"
@@ -87,12 +89,72 @@ inline std::string squad_text() {
   return text + R"(, {"context": "Nothing.", "qas": [{"question": "What?", "answers": []}]}]}]})";
 }
 
-// A spec's FILE stands for a file of document_text(), SQUAD for one of squad_text().
+// 300 records in an array.
+inline std::string json_text() {
+  PythonRandom random(8);
+  std::string text = R"({"kind": "list", "records": [)";
+  for (int i = 0; i < 300; ++i) {
+    text += i == 0 ? "" : ", ";
+    text += R"({"name": ")" + drawn_word(random) + R"(", "size": )" +
+            std::to_string(random.between(100, 99999)) + R"(, "tags": [")" +
+            random.choice(nouns()) + R"(", ")" + random.choice(adjectives()) + R"("]})";
+  }
+  return text + "]}";
+}
+
+// 300 elements with attributes of their own, a line each.
+inline std::string xml_text() {
+  PythonRandom random(9);
+  std::string text = "<list>\n";
+  for (int i = 0; i < 300; ++i) {
+    const std::string name = random.choice(nouns()) + std::to_string(i);
+    text += "  <" + name + " size=\"" + std::to_string(random.between(100, 99999)) + "\">" +
+            drawn_word(random) + "</" + name + "><row/>\n";
+  }
+  return text + "</list>\n";
+}
+
+// A list of questions, each about a table of its own that stands beside it.
+class TableFiles {
+ public:
+  TableFiles() {
+    PythonRandom random(10);
+    std::string list = "id\tutterance\tcontext\ttargetValue\n";
+    for (int i = 0; i < 60; ++i) {
+      std::string text = "boat,owner,length\n";
+      std::string owner;
+      for (int row = 0; row < 8; ++row) {
+        owner = drawn_word(random);
+        text += "boat " + std::to_string(10 * i + row) + "," + owner + "," +
+                std::to_string(random.between(3, 30)) + "\n";
+      }
+      tables_.push_back(std::make_unique<TestFile>("table" + std::to_string(i) + ".csv", text));
+      const std::string& path = tables_.back()->path();
+      list += "q-" + std::to_string(i) + "\twho owns boat " + std::to_string(10 * i + 7) + "?\t" +
+              path.substr(path.rfind('/') + 1) + "\t" + owner + "\n";
+    }
+    list_ = std::make_unique<TestFile>("tables.tsv", list);
+  }
+  const std::string& path() const { return list_->path(); }
+
+ private:
+  std::vector<std::unique_ptr<TestFile>> tables_;
+  std::unique_ptr<TestFile> list_;
+};
+
+// A spec's FILE stands for a file of document_text(), SQUAD for one of squad_text(), RECORDS of json_text(), ELEMENTS of
+// xml_text(), TABLES for the list of TableFiles.
 inline std::string with_file(std::string spec) {
   static const TestFile document(".txt", document_text());
   static const TestFile squad(".json", squad_text());
-  for (const auto& [word, path] :
-       {std::pair<std::string, std::string>{"FILE", document.path()}, {"SQUAD", squad.path()}}) {
+  static const TestFile records(".records.json", json_text());
+  static const TestFile elements(".xml", xml_text());
+  static const TableFiles tables;
+  for (const auto& [word, path] : {std::pair<std::string, std::string>{"FILE", document.path()},
+                                   {"SQUAD", squad.path()},
+                                   {"RECORDS", records.path()},
+                                   {"ELEMENTS", elements.path()},
+                                   {"TABLES", tables.path()}}) {
     if (const size_t at = spec.find(word); at != std::string::npos) {
       spec.replace(at, word.size(), path);
     }

@@ -61,6 +61,15 @@ const Golden kGolden[] = {
     {"rules:questions=2", 0x83630507897b2d68},
     {"rules:rules=7", 0xc42d3a36a052486e},
     {"ruler-qa:file=SQUAD", 0x1cf09da89c3b2f2c},
+    {"schema", 0x1bd34ba3a8815a0f},
+    {"schema:format=compact", 0x13b4fc454da0d0b4},
+    {"schema:format=xml", 0x69e09b8fbc799739},
+    {"schema:format=xml-attributes", 0x8e512e12af9409f2},
+    {"schema:format=yaml", 0x40c3fbbcd2b683ab},
+    {"schema:format=csv", 0xb13a33d85a7aaaa3},
+    {"schema:format=markdown", 0x1817d094246ecb7},
+    {"schema-doc:file=RECORDS", 0x4c280014a659f178},
+    {"schema-doc:file=ELEMENTS,questions=3", 0xaf4d8185204efc74},
     {"vt", 0x3306627cbb2636c6},
     {"vt:chains=3,hops=2,example=false", 0xac82e7a5c6b95283},
     {"cwe-seed", 0xa2d6b7facc799ef},
@@ -71,6 +80,7 @@ const Golden kGolden[] = {
     {"qa-seed", 0xba803adc15ffcc97},
     {"vt-seed", 0x58214028a25306f3},
     {"vt-seed:hops=2", 0xdd9014743c5e360e},
+    {"wikitable:file=TABLES", 0x20bbb38fd911fccf},
 };
 
 class EveryTask : public testing::TestWithParam<Golden> {};
