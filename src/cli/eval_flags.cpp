@@ -59,6 +59,9 @@ void add_eval_flags(CLI::App& app, EvalFlags& flags) {
       ->capture_default_str();
   app.add_flag("--allow-looped", evaluation.allow_looped,
                "measure on text that repeats itself; the results say so");
+  app.add_flag("--by-role", evaluation.is_by_role,
+               "tasks: also what attention pays to keys, values, punctuation and so on of the "
+               "document, and what policies keep of each");
   app.add_option("--shard", flags.shard, "i/k: every k-th sample from the i-th on")
       ->capture_default_str();
   app.add_option("--baseline", flags.baseline,

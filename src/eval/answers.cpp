@@ -1,12 +1,15 @@
 #include "eval/answers.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/stopwatch.h"
 #include "eval/kept.h"
 #include "eval/likelihood.h"
+#include "eval/role_diagnosis.h"
+#include "kernels/attend.h"
 
 namespace winnow::eval {
 namespace {
@@ -45,6 +48,46 @@ double gold_nll(const Session& session, const std::vector<Token>& gold) {
     }
   }
   return sum / static_cast<double>(gold.size());
+}
+
+// Of a session that has read a document with the full cache and column mass.
+RoleDiagnosis diagnose(const Session& session, const model::Hyperparameters& hyper) {
+  const engine::ReadPrompt& prompt = session.transcript().prompts.front();
+  const cache::Cache& cache = session.sequence()->cache;
+  const cache::CacheShape& shape = cache.shape();
+  if (prompt.roles.empty() || shape.n_windowed_layers() == shape.n_layers) {
+    throw Error(ErrorCode::kInvalidArgument,
+                prompt.roles.empty()
+                    ? "--by-role: the document's tokens are not found in its text"
+                    : "--by-role: all layers of the model have a window, so that nothing is cut");
+  }
+  const int n_queries = session.sequence()->positions_fed;
+  std::vector<std::vector<HeadMass>> mass(static_cast<size_t>(shape.n_layers));
+  for (int layer = 0; layer < shape.n_layers; ++layer) {
+    for (int head = 0; head < shape.n_kv_heads && shape.swa_window(layer) == 0; ++head) {
+      const cache::HeadRows rows = cache.rows(layer, head);
+      mass[static_cast<size_t>(layer)].emplace_back(rows.mass, rows.mass + rows.n);
+    }
+  }
+  // Sums over the queries of a KV head's query heads, each of which gives away 1.
+  const double unit = 1 / (kernels::kMassScale * hyper.n_heads / hyper.n_kv_heads);
+  for (std::vector<HeadMass>& layer : mass) {
+    for (HeadMass& head : layer) {
+      WINNOW_CHECK(std::ssize(head) == n_queries);
+      std::ranges::transform(head, head.begin(), [unit](double sum) { return sum * unit; });
+    }
+  }
+  return {{prompt.document_begin, prompt.roles}, std::move(mass)};
+}
+
+std::vector<std::vector<std::vector<int>>> kept_positions(const cache::Cache& cache) {
+  std::vector<std::vector<std::vector<int>>> kept(static_cast<size_t>(cache.shape().n_layers));
+  for (int layer = 0; layer < cache.shape().n_layers; ++layer) {
+    for (int head = 0; head < cache.shape().n_kv_heads; ++head) {
+      kept[static_cast<size_t>(layer)].push_back(cache.positions(layer, head));
+    }
+  }
+  return kept;
 }
 
 }  // namespace
@@ -99,7 +142,17 @@ Prompt make_prompt(const Task& task, const SampleId& id, const model::Model& mod
 struct Answers::Shared {
   std::unique_ptr<Session> read;                // the document; null where no arm needs it
   std::vector<std::unique_ptr<Session>> asked;  // and each question; likewise
+  std::optional<RoleDiagnosis> of_document;     // of `read`, where that is wanted
+  std::optional<RoleDiagnosis> of_prompt;       // of the first that is asked, likewise
   double ms = 0;
+
+  // What an arm is compared with; null where nothing is shared.
+  const RoleDiagnosis* diagnosis(QuestionMode mode) const {
+    const std::optional<RoleDiagnosis>& diagnosis =
+        mode == QuestionMode::kAgnostic ? of_document : of_prompt;
+    const bool is_shared = mode != QuestionMode::kPerChunk && mode != QuestionMode::kLegacyOrder;
+    return is_shared && diagnosis ? &*diagnosis : nullptr;
+  }
 };
 
 Answers::Shared Answers::read_shared(const Prompt& prompt, std::span<const Arm> arms,
@@ -113,12 +166,20 @@ Answers::Shared Answers::read_shared(const Prompt& prompt, std::span<const Arm> 
     return shared;
   }
   const Stopwatch stopwatch;
-  shared.read = std::make_unique<Session>(model_, policy::Policy::full(needs_of(arms)),
+  policy::Needs needs = needs_of(arms);
+  needs.column_mass |= is_by_role_;
+  shared.read = std::make_unique<Session>(model_, policy::Policy::full(needs),
                                           session_options(settings_, prompt.n_longest()));
   shared.read->read(prompt.document, {.logits = engine::WantedLogits::kNone, .cancel = cancel});
   for (size_t i = 0; is_asked && i < prompt.questions.size(); ++i) {
     shared.asked.push_back(shared.read->fork());
     shared.asked.back()->read(prompt.questions[i], {.cancel = cancel});
+  }
+  if (is_by_role_) {
+    shared.of_document = diagnose(*shared.read, model_.hyper());
+    if (is_asked) {
+      shared.of_prompt = diagnose(*shared.asked.front(), model_.hyper());
+    }
   }
   shared.ms = stopwatch.ms();
   return shared;
@@ -167,6 +228,13 @@ void Answers::answer(const Prompt& prompt, const Arm& arm, const Shared& shared,
     const std::unique_ptr<Session> session = ask(prompt, question, arm, shared, cancel, record);
     if (question == 0) {
       record_kept(*session->sequence(), model_.hyper(), record);
+      if (const RoleDiagnosis* const diagnosis = shared.diagnosis(arm.question)) {
+        if (arm.is_full()) {
+          diagnosis->describe_mass(record);
+        } else {
+          diagnosis->describe_kept(kept_positions(session->sequence()->cache), record);
+        }
+      }
     }
     const Stopwatch stopwatch;
     const double nll = gold_nll(*session, prompt.golds[static_cast<size_t>(question)]);

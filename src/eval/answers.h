@@ -26,9 +26,11 @@ Prompt make_prompt(const Task& task, const SampleId& sample, const model::Model&
 
 class Answers : public Experiment {
  public:
-  // All outlive it.
-  Answers(const model::Model& model, const ModelSettings& settings, const Task& task)
-      : model_(model), settings_(settings), task_(task) {}
+  // All outlive it. is_by_role: records also have what RoleDiagnosis says of the document's tokens, where arms are cut after
+  // reading, for the first question.
+  Answers(const model::Model& model, const ModelSettings& settings, const Task& task,
+          bool is_by_role = false)
+      : model_(model), settings_(settings), task_(task), is_by_role_(is_by_role) {}
 
   std::vector<QuestionMode> modes(std::span<const QuestionMode> wanted) const override {
     return {wanted.begin(), wanted.end()};
@@ -50,6 +52,7 @@ class Answers : public Experiment {
   const model::Model& model_;
   const ModelSettings& settings_;
   const Task& task_;
+  bool is_by_role_;
 };
 
 }  // namespace winnow::eval

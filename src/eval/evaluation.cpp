@@ -98,6 +98,10 @@ void Evaluation::refuse_unused() const {
   if (!options_.texts.empty()) {
     refuse("a text is given (-f)", [](const ExperimentEntry& each) { return each.needs_model; });
   }
+  if (options_.is_by_role && !has_prompts()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--by-role is about the documents of tasks that ask questions, and there is none");
+  }
   if (options_.n_targets > 0) {
     refuse("targets are given (--target)",
            [](const ExperimentEntry& each) { return each.name == "ppl"; });
@@ -121,7 +125,8 @@ Evaluation::Entry Evaluation::make_entry(const std::string& task) const {
     need(model_ != nullptr, "a model (--model FILE)");
     entry.spec = std::move(parsed.spec);
     entry.task = std::move(parsed.task);
-    entry.experiment = std::make_unique<Answers>(*model_, options_.model, *entry.task);
+    entry.experiment =
+        std::make_unique<Answers>(*model_, options_.model, *entry.task, options_.is_by_role);
   }
   entry.arms = make_arms(options_.policies, entry.experiment->modes(options_.questions));
   return entry;
@@ -154,6 +159,7 @@ ordered_json Evaluation::config() const {
           {"target", options_.n_targets},
           {"generate", options_.n_generated},
           {"allow_looped", options_.allow_looped},
+          {"by_role", options_.is_by_role},
           {"shard", {options_.shard.i, options_.shard.k}},
           {"cache_type_k", cache::row_type_name(options_.model.key_type)},
           {"cache_type_v", cache::row_type_name(options_.model.value_type)},

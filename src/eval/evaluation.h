@@ -31,6 +31,7 @@ struct EvaluationOptions {
   int n_targets = 0;               // of ppl; 0: token by token
   int n_generated = 512;           // of drift
   bool allow_looped = false;
+  bool is_by_role = false;  // of tasks that ask questions: RoleDiagnosis too
   Shard shard;
   ModelSettings model;
 };

@@ -118,6 +118,34 @@ TEST(Evaluation, ArmsAnswerAsASessionOfTheirPolicyDoes) {
   }
 }
 
+TEST(Evaluation, SaysWhatAttentionPaysToRolesAndWhatIsKeptOfThem) {
+  EvaluationOptions made = options({"schema:format=compact"});
+  made.policies = make_policies(
+      std::vector<std::string>{"h2o+roles:ban=key,n_sink=0,n_recent=0", "random:n_recent=0"},
+      std::vector<std::string>{"50%"});
+  made.is_by_role = true;
+  made.n = 2;
+  Evaluation evaluation(&tiny(), made);
+  Results results(folder("by_role"), evaluation.config());
+  evaluation.run(
+      results, [](const EvaluationProgress&) {}, nullptr);
+  ASSERT_EQ(results.records().size(), 2 * (1 + 2 * 2));
+  for (const Record& record : results.records()) {
+    ASSERT_EQ(record.refused, "");
+    if (record.policy == "full") {
+      EXPECT_LT(record.metrics.at("mass_error"), 1e-5);
+      EXPECT_GT(record.metrics.at("mass.KEY"), 0);
+      EXPECT_EQ(record.heads.at("key_value").size(), tiny().hyper().n_layers);
+    } else if (record.policy.starts_with("random")) {
+      EXPECT_NEAR(record.metrics.at("kept.KEY"), 0.5, 0.1);
+      EXPECT_NEAR(record.metrics.at("kept.VALUE"), 0.5, 0.1);
+    } else {
+      EXPECT_EQ(record.metrics.at("kept.KEY"), 0);
+      EXPECT_GT(record.metrics.at("kept.VALUE"), 0.5);
+    }
+  }
+}
+
 TEST(Evaluation, GoesOnWhereItStopped) {
   const EvaluationOptions made = options({"niah"});
   const auto unbroken = run(made, "unbroken");
@@ -175,6 +203,14 @@ TEST(Evaluation, WhatThePromptRefusesIsARecord) {
     EXPECT_EQ(record.refused.empty(), record.n_tokens == 700) << record.refused;
   }
   EXPECT_EQ(n_refused, 3);
+}
+
+TEST(Evaluation, RefusesRolesOfExperimentsWithoutDocuments) {
+  EvaluationOptions made = options({"perturbation"});
+  made.is_by_role = true;
+  EXPECT_NE(error_of(ErrorCode::kInvalidArgument, [&] { Evaluation(&tiny(), made); })
+                .find("--by-role is about the documents of tasks"),
+            std::string::npos);
 }
 
 TEST(Evaluation, RefusesWhatItCannotDo) {
