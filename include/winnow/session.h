@@ -42,6 +42,7 @@ struct Turn {
   // What stays of the document whatever it is worth, as run's --protect-text and --protect-tokens say it.
   std::vector<std::string> protect_text = {};
   std::vector<std::string> protect_tokens = {};
+  std::string roles = "auto";  // the document's format, as run's --roles, for policies with roles
 };
 
 struct FeedOptions {

@@ -118,7 +118,8 @@ struct Session::Impl {
             .has_chat_template = session->chat().has_template,
             .chat_template = session->chat().chat_template,
             .is_first = sequence().positions_fed == 0,
-            .pins = std::move(pins)};
+            .pins = std::move(pins),
+            .roles = turn.roles};
   }
 
   void feed(const engine::PromptTokens& prompt, const FeedOptions& feed_options) {

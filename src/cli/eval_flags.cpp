@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "cli/flag_lists.h"
 #include "eval/experiments.h"
+#include "roles/formats.h"
 
 namespace winnow::cli {
 namespace {
@@ -59,6 +60,11 @@ void add_eval_flags(CLI::App& app, EvalFlags& flags) {
       ->capture_default_str();
   app.add_flag("--allow-looped", evaluation.allow_looped,
                "measure on text that repeats itself; the results say so");
+  app.add_option(
+         "--roles", flags.roles,
+         "tasks: the documents' format, for policies with roles and --by-role; winnow roles "
+         "lists them")
+      ->capture_default_str();
   app.add_flag("--by-role", evaluation.is_by_role,
                "tasks: also what attention pays to keys, values, punctuation and so on of the "
                "document, and what policies keep of each");
@@ -104,6 +110,7 @@ eval::EvaluationOptions evaluation_options(const EvalFlags& flags) {
   options.texts = flags.files;
   options.shard = eval::parse_shard(flags.shard);
   options.model = model_settings(flags.model);
+  options.model.roles = roles::find_format(flags.roles).name;
   return options;
 }
 

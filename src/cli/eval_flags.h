@@ -24,6 +24,7 @@ struct EvalFlags {
   std::vector<std::string> questions;
   bool is_legacy_order = false;
   std::vector<std::string> files;
+  std::string roles = "auto";
   std::string shard = "1/1";
   std::string baseline;
   std::string output;

@@ -19,8 +19,8 @@ using engine::Session;
 using model::Token;
 
 // What the template has beside document and question.
-int n_template_tokens(const model::Model& model, const engine::ChatFormat& chat) {
-  const PromptTokens tokens = engine::tokenize_prompt(model, prompt_text(chat, "x", "x"));
+int n_template_tokens(const model::Model& model, const ModelSettings& settings) {
+  const PromptTokens tokens = engine::tokenize_prompt(model, prompt_text(settings, "x", "x"));
   return static_cast<int>(tokens.before.size() + tokens.after.size()) + 1;  // and a blank line
 }
 
@@ -106,7 +106,7 @@ int Prompt::n_longest() const {
 }
 
 Prompt make_prompt(const Task& task, const SampleId& id, const model::Model& model,
-                   const engine::ChatFormat& chat) {
+                   const ModelSettings& settings) {
   const model::Vocabulary& vocabulary = model.vocabulary();
   const auto tokenize = [&](std::string_view text) {
     return vocabulary.tokenize(text, model::SpecialText::kPlain, model::TextStart::kContinues);
@@ -115,17 +115,17 @@ Prompt make_prompt(const Task& task, const SampleId& id, const model::Model& mod
   prompt.sample = task.make({.index = id.index,
                              .n_tokens = id.n_tokens,
                              .seed = id.seed,
-                             .n_template_tokens = n_template_tokens(model, chat),
+                             .n_template_tokens = n_template_tokens(model, settings),
                              .count_tokens = [&](std::string_view text) {
                                return static_cast<int>(tokenize(text).size());
                              }});
   const auto text = [&](const std::string& question) {
-    return prompt_text(chat, prompt.sample.document, question);
+    return prompt_text(settings, prompt.sample.document, question);
   };
   prompt.document = engine::tokenize_document(model, text(""));
   // Without a template nothing else says that the answer comes next.
-  const bool is_continued =
-      !chat.has_template || (chat.chat_template.empty() && vocabulary.chat_template().empty());
+  const bool is_continued = !settings.chat.has_template || (settings.chat.chat_template.empty() &&
+                                                            vocabulary.chat_template().empty());
   if (is_continued) {
     for (std::string& question : prompt.sample.questions) {
       question += "\n" + prompt.sample.answer_cue;
@@ -261,7 +261,7 @@ void Answers::measure(const SampleId& sample, std::span<const Arm> arms,
   Prompt prompt;
   Shared shared;
   try {
-    prompt = make_prompt(task_, sample, model_, settings_.chat);
+    prompt = make_prompt(task_, sample, model_, settings_);
     shared = read_shared(prompt, arms, cancel);
   } catch (const Error& error) {
     refuse(sample, arms, error, done);

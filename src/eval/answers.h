@@ -22,7 +22,7 @@ struct Prompt {
 
 // Throws what the task throws.
 Prompt make_prompt(const Task& task, const SampleId& sample, const model::Model& model,
-                   const engine::ChatFormat& chat);
+                   const ModelSettings& settings);
 
 class Answers : public Experiment {
  public:

@@ -160,6 +160,7 @@ ordered_json Evaluation::config() const {
           {"generate", options_.n_generated},
           {"allow_looped", options_.allow_looped},
           {"by_role", options_.is_by_role},
+          {"roles", options_.model.roles},
           {"shard", {options_.shard.i, options_.shard.k}},
           {"cache_type_k", cache::row_type_name(options_.model.key_type)},
           {"cache_type_v", cache::row_type_name(options_.model.value_type)},
@@ -221,7 +222,7 @@ void Evaluation::dump_prompts(const std::function<void(const std::string&)>& lin
     if (entry.task == nullptr) {
       return;
     }
-    const Prompt prompt = make_prompt(*entry.task, sample, *model_, options_.model.chat);
+    const Prompt prompt = make_prompt(*entry.task, sample, *model_, options_.model);
     line(ordered_json{{"task", entry.spec},
                       {"n_tokens", sample.n_tokens},
                       {"index", sample.index},

@@ -13,12 +13,13 @@ engine::SessionOptions session_options(const ModelSettings& settings, int n_ctx)
   return options;
 }
 
-engine::PromptText prompt_text(const engine::ChatFormat& chat, const std::string& document,
+engine::PromptText prompt_text(const ModelSettings& settings, const std::string& document,
                                const std::string& question) {
   return {.document = document,
           .question = question,
-          .has_chat_template = chat.has_template,
-          .chat_template = chat.chat_template};
+          .has_chat_template = settings.chat.has_template,
+          .chat_template = settings.chat.chat_template,
+          .roles = settings.roles};
 }
 
 void check_cancel(const std::atomic<bool>* cancel) {

@@ -20,13 +20,14 @@ struct ModelSettings {
   cache::RowType value_type = cache::RowType::kF16;
   engine::EngineOptions engine;
   engine::ChatFormat chat;
+  std::string roles = "auto";  // the format of tasks' documents (roles/formats.h)
   bool allow_beyond_context = false;
 };
 
 // A session of at most n_ctx positions that is run so.
 engine::SessionOptions session_options(const ModelSettings& settings, int n_ctx);
 // A turn in the sessions' chat format.
-engine::PromptText prompt_text(const engine::ChatFormat& chat, const std::string& document,
+engine::PromptText prompt_text(const ModelSettings& settings, const std::string& document,
                                const std::string& question);
 
 // Throws cancelled where the flag (may be null) is set.

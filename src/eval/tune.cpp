@@ -83,7 +83,7 @@ void Tuner::choose_questions() {
   for (size_t i = 0; i < n_tuning + n_held_out; ++i) {
     (i < n_tuning ? tuning_ : held_out_)
         .push_back({.tokens = engine::tokenize_question(
-                        model_, prompt_text(options_.model.chat, document_, questions[i]))});
+                        model_, prompt_text(options_.model, document_, questions[i]))});
   }
 }
 
@@ -93,7 +93,7 @@ void Tuner::read_document() {
     needs.add(policy::Policy::parse(spec, "50%").needs());
   }
   const engine::PromptTokens document =
-      engine::tokenize_document(model_, prompt_text(options_.model.chat, document_, ""));
+      engine::tokenize_document(model_, prompt_text(options_.model, document_, ""));
   int n_longest = 0;
   for (const auto* const list : {&tuning_, &held_out_}) {
     for (const Question& question : *list) {

@@ -109,6 +109,23 @@ TEST_F(PublicSession, CountsWhatABudgetDoes) {
   EXPECT_EQ(kept.back(), statistics.positions_fed - 1);
 }
 
+TEST_F(PublicSession, ADocumentsRolesSayWhatStays) {
+  const Turn turn{.document = R"({"a": "the world", "b": [1, 2], "c": "in"})", .question = "Why?"};
+  Session all = this->session("full");
+  all.feed_turn(turn);
+  Session banned = this->session("knorm+roles:budget=500,n_sink=0,n_recent=0,ban=key");
+  banned.feed_turn(turn);
+  EXPECT_LT(banned.statistics().kept_rows[0][0], all.statistics().kept_rows[0][0]);
+  Turn unlabelled = turn;
+  unlabelled.roles = "none";
+  Session unbanned = this->session("knorm+roles:budget=500,n_sink=0,n_recent=0,ban=key");
+  unbanned.feed_turn(unlabelled);
+  EXPECT_EQ(unbanned.statistics().kept_rows, all.statistics().kept_rows);
+  unlabelled.roles = "jsn";
+  Session refused = this->session("full");
+  EXPECT_THROW(refused.feed_turn(unlabelled), Error);
+}
+
 TEST_F(PublicSession, TheDefaultIsToKeepEverything) {
   Session session(model_, Policy(), {.n_threads = 1});
   session.feed_text(document(3));

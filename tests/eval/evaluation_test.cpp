@@ -83,8 +83,8 @@ TEST(Evaluation, ArmsAnswerAsASessionOfTheirPolicyDoes) {
   ASSERT_EQ(results.records().size(), 3 * kArms);
   const auto task = parse_task("niah").task;
   for (const Record& record : results.records()) {
-    const Prompt prompt = make_prompt(*task, {.n_tokens = 700, .index = record.index, .seed = 0},
-                                      tiny(), made.model.chat);
+    const Prompt prompt =
+        make_prompt(*task, {.n_tokens = 700, .index = record.index, .seed = 0}, tiny(), made.model);
     engine::SessionOptions session_options;
     session_options.evict = record.question == "agnostic" ? engine::EvictWhen::kBeforeQuestion
                                                           : engine::EvictWhen::kAfterPrompt;

@@ -22,7 +22,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int kMostParts = 8;      // drawn until one has the length and gives questions
+constexpr int kMostParts = 32;     // drawn until one has the length and gives questions
 constexpr int kDeepestJson = 256;  // levels
 constexpr int kAnswerTokens = 24;  // beside the answer's own
 
