@@ -50,6 +50,9 @@ constexpr int n_decode_parts(int pos, int n_kv_heads) {
   return pos / decode_part_length(pos, n_kv_heads) + 1;
 }
 
+// Throws unsupported for rows that attention has no kernel for.
+void check_attended(const RowFormat& format);
+
 struct DecodeShape {
   RowFormat format;  // f16 or bf16, the same for keys and values
   int gqa_group_size = 0;
@@ -70,6 +73,17 @@ class DecodePlan {
   void attend(int first, int n, const Stream& stream) const;
 
   size_t bytes() const { return buffer_.bytes(); }
+
+  // What attend() launches kernels with: a recorded call is good for as long as this stays the same.
+  struct Launch {
+    const void* memory = nullptr;
+    int n_heads = 0;
+    int n_parts = 0;
+    int part_length = 0;
+
+    bool operator==(const Launch&) const = default;
+  };
+  Launch launch() const { return {buffer_.data(), n_heads_, n_parts_, part_length_}; }
 
  private:
   DecodeShape shape_;

@@ -133,15 +133,7 @@ int most_parts_of(int n_positions, int n_kv_heads) {
 }
 
 void check_shape(const DecodeShape& shape, int n_positions) {
-  check_head_dim(shape.format.head_dim);
-  const auto [head_dim, key_type, value_type] = shape.format;
-  if (key_type != value_type || key_type == cache::RowType::kF32) {
-    throw Error(
-        ErrorCode::kUnsupported,
-        std::string("rows with keys in ") + row_type_name(key_type) + " and values in " +
-            row_type_name(value_type) +
-            " have no attention kernel on the GPU; those with both in f16 or both in bf16 have");
-  }
+  check_attended(shape.format);
   WINNOW_CHECK(shape.gqa_group_size >= 1 && shape.n_kv_heads >= 1);
   if (n_positions > kMostParts * kMaxPartLength) {
     throw Error(ErrorCode::kUnsupported,
@@ -175,6 +167,17 @@ auto start_function(int head_dim) {
 }
 
 }  // namespace
+
+void check_attended(const RowFormat& format) {
+  check_head_dim(format.head_dim);
+  if (format.key_type != format.value_type || format.key_type == cache::RowType::kF32) {
+    throw Error(ErrorCode::kUnsupported,
+                std::string("rows with keys in ") + row_type_name(format.key_type) +
+                    " and values in " + row_type_name(format.value_type) +
+                    " have no attention kernel on the GPU; those with both in f16 or both in bf16 "
+                    "have");
+  }
+}
 
 DecodePlan::DecodePlan(const DecodeShape& shape, int most_heads, int most_attended, int n_positions)
     : shape_(shape),

@@ -78,7 +78,7 @@ void Stream::wait() const {
 }
 
 Graph::Graph(const Stream& stream, const std::function<void()>& record) {
-  check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "recording");
+  check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeRelaxed), "recording");
   cudaGraph_t recorded = nullptr;
   try {
     record();
@@ -165,6 +165,12 @@ void fill_bytes(void* to, int value, size_t bytes, const Stream& stream) {
 
 void copy_on_device(void* to, const void* from, size_t bytes, const Stream& stream) {
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream.get()), "copying");
+}
+
+void upload(void* to, const void* from, size_t bytes, const Stream& stream) {
+  // From pageable memory: staged before the call returns.
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream.get()),
+        "copying to the GPU");
 }
 
 }  // namespace winnow::kernels::cuda

@@ -105,6 +105,8 @@ void copy_to_device(void* to, const void* from, size_t bytes);
 void copy_from_device(void* to, const void* from, size_t bytes);
 void fill_bytes(void* to, int value, size_t bytes, const Stream& stream);
 void copy_on_device(void* to, const void* from, size_t bytes, const Stream& stream);
+// The same in order with a stream's work: what is given may be overwritten at once.
+void upload(void* to, const void* from, size_t bytes, const Stream& stream);
 
 // An array of device memory.
 template <class T>

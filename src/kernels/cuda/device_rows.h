@@ -52,6 +52,9 @@ void score_norms(const RowFormat& format, const Heads& heads, float sign, const 
 void score_dots(const RowFormat& format, const Heads& heads, const float* filters,
                 const Stream& stream);
 
+// The scores of all heads side by side: to [n_heads, stride]; what is behind a head's n is not written.
+void gather_scores(const Heads& heads, float* to, size_t stride, const Stream& stream);
+
 // How many rows of a head stay: the first n_first, the last n_last, and the best of the others, n_keep in all;
 // n_keep >= n_first + n_last. A head of at most n_keep rows stays as it is.
 struct Quota {
