@@ -23,9 +23,10 @@ target_compile_options(winnow_cuda_flags INTERFACE
 function(winnow_cuda_kernels base)
   file(GLOB sources CONFIGURE_DEPENDS ${winnow_root}/src/kernels/cuda/*.cu ${winnow_root}/src/kernels/cuda/*.cpp)
   add_library(winnow_kernels_cuda STATIC ${sources})
-  target_include_directories(winnow_kernels_cuda PUBLIC ${winnow_root}/src ${winnow_root}/include)
+  target_include_directories(winnow_kernels_cuda PUBLIC
+    $<BUILD_INTERFACE:${winnow_root}/src> $<BUILD_INTERFACE:${winnow_root}/include>)
   target_compile_features(winnow_kernels_cuda PUBLIC cxx_std_20)
-  target_link_libraries(winnow_kernels_cuda PUBLIC ${base} PRIVATE CUDA::cudart_static winnow_cuda_flags)
+  target_link_libraries(winnow_kernels_cuda PUBLIC ${base} PRIVATE CUDA::cudart_static $<BUILD_INTERFACE:winnow_cuda_flags>)
 endfunction()
 
 # cuda_test and cuda_bench on that library.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "cache/remote_rows.h"
 
 namespace winnow::cache {
 namespace {
@@ -15,10 +16,11 @@ size_t n_reserved(const CacheShape& shape) {
 // The size of the arrays of a head with so many slots, each starting on a page of its own so that it can be given
 // back alone.
 size_t paged_bytes(const CacheShape& shape, size_t n_slots) {
-  return round_up_to_page(n_slots * shape.key_bytes()) +
-         round_up_to_page(n_slots * shape.value_bytes()) +
-         round_up_to_page(n_slots * sizeof(int32_t)) +
-         round_up_to_page(n_slots * shape.score_bytes()) +
+  const size_t of_rows = shape.is_remote ? 0
+                                         : round_up_to_page(n_slots * shape.key_bytes()) +
+                                               round_up_to_page(n_slots * shape.value_bytes()) +
+                                               round_up_to_page(n_slots * shape.score_bytes());
+  return of_rows + round_up_to_page(n_slots * sizeof(int32_t)) +
          round_up_to_page(n_slots * shape.mass_bytes()) +
          round_up_to_page(n_slots * shape.output_norm_bytes()) +
          round_up_to_page(n_slots * shape.rotation_bytes());
@@ -82,15 +84,18 @@ size_t CacheShape::reserved_bytes() const {
          static_cast<size_t>(n_kv_heads);
 }
 
-Cache::Cache(const CacheShape& shape)
+Cache::Cache(const CacheShape& shape, std::shared_ptr<RemoteRows> remote)
     : shape_(shape),
+      remote_(std::move(remote)),
       storage_(shape.reserved_bytes()),
       heads_(static_cast<size_t>(shape.n_layers) * static_cast<size_t>(shape.n_kv_heads)) {
+  WINNOW_CHECK(shape.is_remote == (remote_ != nullptr));
   const size_t n_slots = n_reserved(shape);
-  first_.values = round_up_to_page(n_slots * shape.key_bytes());
-  first_.positions = first_.values + round_up_to_page(n_slots * shape.value_bytes());
+  const size_t n_host_slots = shape.is_remote ? 0 : n_slots;  // of keys, values and scores
+  first_.values = round_up_to_page(n_host_slots * shape.key_bytes());
+  first_.positions = first_.values + round_up_to_page(n_host_slots * shape.value_bytes());
   first_.scores = first_.positions + round_up_to_page(n_slots * sizeof(int32_t));
-  first_.mass = first_.scores + round_up_to_page(n_slots * shape.score_bytes());
+  first_.mass = first_.scores + round_up_to_page(n_host_slots * shape.score_bytes());
   first_.output_norms = first_.mass + round_up_to_page(n_slots * shape.mass_bytes());
   first_.rotations = first_.output_norms + round_up_to_page(n_slots * shape.output_norm_bytes());
   first_.end = paged_bytes(shape, n_slots);
@@ -125,11 +130,12 @@ HeadRows Cache::rows(int layer, int kv_head) const {
   const Head& state = head(layer, kv_head);
   const std::byte* const data = storage_.data();
   return {
-      .keys = data + range.keys,
-      .values = data + range.values,
+      .keys = remote_ ? nullptr : data + range.keys,
+      .values = remote_ ? nullptr : data + range.values,
       .positions = reinterpret_cast<const int32_t*>(data + range.positions),
-      .scores =
-          shape_.stores_scores ? reinterpret_cast<const float*>(data + range.scores) : nullptr,
+      .scores = shape_.stores_scores && !remote_
+                    ? reinterpret_cast<const float*>(data + range.scores)
+                    : nullptr,
       .mass = shape_.stores_mass ? reinterpret_cast<const int64_t*>(data + range.mass) : nullptr,
       .hidden = state.hidden.empty() ? nullptr : state.hidden.data(),
       .n = state.n_slots,
@@ -201,11 +207,15 @@ Cache::Target Cache::reserve(int layer, int kv_head, int n_rows) {
   if (float* const all = output_norms(layer, kv_head); all != nullptr) {
     std::fill_n(all + next, n_rows, kUnknownNorm);
   }
-  return {.keys = data + range.keys + next * shape_.key_bytes(),
-          .values = data + range.values + next * shape_.value_bytes(),
+  if (remote_) {
+    remote_->grow(layer, kv_head, state.n_slots, n_rows);
+  }
+  return {.keys = remote_ ? nullptr : data + range.keys + next * shape_.key_bytes(),
+          .values = remote_ ? nullptr : data + range.values + next * shape_.value_bytes(),
           .positions = reinterpret_cast<int32_t*>(data + range.positions) + next,
-          .scores =
-              shape_.stores_scores ? reinterpret_cast<float*>(data + range.scores) + next : nullptr,
+          .scores = shape_.stores_scores && !remote_
+                        ? reinterpret_cast<float*>(data + range.scores) + next
+                        : nullptr,
           .mass = mass_of_new,
           .rotations = shape_.stores_rotations
                            ? reinterpret_cast<int32_t*>(data + range.rotations) + next
@@ -268,7 +278,7 @@ size_t Cache::committed_bytes() const {
   for (const Head& state : heads_) {
     bytes += paged_bytes(shape_, static_cast<size_t>(state.n_touched));
   }
-  return bytes;
+  return remote_ ? bytes + remote_->committed_bytes() : bytes;
 }
 
 void Cache::record_peak() {
@@ -285,10 +295,18 @@ int64_t Cache::rows_evicted() const {
 
 Cache::AppendCounts Cache::append_counts() const {
   AppendCounts total;
-  for (const Head& state : heads_) {
-    total.saturated += state.counts.saturated;
-    total.nonfinite_keys += state.counts.nonfinite_keys;
-    total.nonfinite_values += state.counts.nonfinite_values;
+  const auto add = [&total](const AppendCounts& counts) {
+    total.saturated += counts.saturated;
+    total.nonfinite_keys += counts.nonfinite_keys;
+    total.nonfinite_values += counts.nonfinite_values;
+  };
+  for (int layer = 0; layer < shape_.n_layers; ++layer) {
+    for (int kv_head = 0; kv_head < shape_.n_kv_heads; ++kv_head) {
+      add(head(layer, kv_head).counts);
+      if (remote_) {
+        add(remote_->counts(layer, kv_head));
+      }
+    }
   }
   return total;
 }

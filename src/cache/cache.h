@@ -4,6 +4,7 @@
 #include <climits>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -12,6 +13,8 @@
 #include "cache/storage.h"
 
 namespace winnow::cache {
+
+class RemoteRows;
 
 struct CacheShape {
   int n_layers = 0;
@@ -24,6 +27,8 @@ struct CacheShape {
   bool stores_mass = false;          // and the softmax weight that it has received
   bool stores_output_norms = false;  // and what its value weighs in the layer's output
   bool stores_rotations = false;     // and the position that its key is rotated to
+  int kept_rows = 0;                 // that most heads hold once they have been cut; 0: not known
+  bool is_remote = false;  // keys, values and scores lie in a device's memory (cache/remote_rows.h)
   // [n_layers]: how many positions a query of the layer sees, its own included; 0: all. Empty: all layers see all.
   std::vector<int> swa_windows = {};
 
@@ -42,17 +47,20 @@ struct CacheShape {
   size_t mass_bytes() const;   // the same
   size_t output_norm_bytes() const;
   size_t rotation_bytes() const;
-  // Address space that a cache of this shape reserves.
+  // Address space that a cache of this shape reserves. What lies in a device's memory is no part of it.
   size_t reserved_bytes() const;
 };
 
 class Cache {
  public:
-  explicit Cache(const CacheShape& shape);
+  // `remote`: where the rows are that lie in a device's memory, for shapes that say so.
+  explicit Cache(const CacheShape& shape, std::shared_ptr<RemoteRows> remote = nullptr);
 
   const CacheShape& shape() const { return shape_; }
+  RemoteRows* remote() const { return remote_.get(); }  // null where rows are the host's
   // Rows held. Slots may be up to kMaxEvictedSlots more: see keep().
   int n_cached(int layer, int kv_head) const { return head(layer, kv_head).n_cached(); }
+  // Without keys, values and scores where these are not in the host's memory.
   HeadRows rows(int layer, int kv_head) const;
   // Of the rows held [n_cached], ascending.
   std::vector<int32_t> positions(int layer, int kv_head) const;
@@ -68,7 +76,7 @@ class Cache {
 
   // Where the append kernel writes. Heads are independent: different threads may write different heads.
   struct Target {
-    std::byte* keys;
+    std::byte* keys;  // null, as values and scores, where rows are not in the host's memory
     std::byte* values;
     int32_t* positions;
     float* scores;       // null when the cache keeps none
@@ -188,6 +196,7 @@ class Cache {
   static void count_hidden(Head& state);
 
   CacheShape shape_;
+  std::shared_ptr<RemoteRows> remote_;
   Storage storage_;
   Ranges first_;             // of the first head
   std::vector<Head> heads_;  // [n_layers, n_kv_heads]

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "cache/cache.h"
+#include "cache/remote_rows.h"
 
 namespace winnow::cache {
 namespace {
@@ -133,6 +133,7 @@ void Cache::copy_kept(const Cache& source, int layer, int kv_head, std::span<con
   Head& state = head(layer, kv_head);
   const Head& original = source.head(layer, kv_head);
   const HeadRows from = source.rows(layer, kv_head);
+  WINNOW_CHECK(!remote_ && !source.remote_);
   WINNOW_CHECK(state.n_slots == 0 && from.head_dim == shape_.head_dim &&
                from.key_type == shape_.key_type && from.value_type == shape_.value_type);
   check_slots(slots, from.n);
@@ -201,14 +202,18 @@ void Cache::compact(int layer, int kv_head, std::span<const int> slots) {
   constexpr int kSpareRows = 64;
   const bool gives_back = state.n_touched - static_cast<int>(slots.size()) > kSpareRows;
   std::byte* const data = storage_.data();
-  move_rows(data + range.keys, shape_.key_bytes(), slots, data + range.keys);
-  move_rows(data + range.values, shape_.value_bytes(), slots, data + range.values);
+  if (remote_) {
+    remote_->keep(layer, kv_head, slots, state.n_slots);
+  } else {
+    move_rows(data + range.keys, shape_.key_bytes(), slots, data + range.keys);
+    move_rows(data + range.values, shape_.value_bytes(), slots, data + range.values);
+    if (shape_.stores_scores) {
+      auto* const scores = reinterpret_cast<float*>(data + range.scores);
+      move_elements(scores, slots, scores);
+    }
+  }
   auto* const positions = reinterpret_cast<int32_t*>(data + range.positions);
   move_elements(positions, slots, positions);
-  if (shape_.stores_scores) {
-    auto* const scores = reinterpret_cast<float*>(data + range.scores);
-    move_elements(scores, slots, scores);
-  }
   if (int64_t* const received = mass(layer, kv_head); received != nullptr) {
     move_elements(received, slots, received);
   }
@@ -225,10 +230,12 @@ void Cache::compact(int layer, int kv_head, std::span<const int> slots) {
           begin + round_up_to_page(slots.size() * row_bytes),
           begin + round_up_to_page(static_cast<size_t>(state.n_touched) * row_bytes));
     };
-    give_back(range.keys, shape_.key_bytes());
-    give_back(range.values, shape_.value_bytes());
+    if (!remote_) {
+      give_back(range.keys, shape_.key_bytes());
+      give_back(range.values, shape_.value_bytes());
+      give_back(range.scores, shape_.score_bytes());
+    }
     give_back(range.positions, sizeof(int32_t));
-    give_back(range.scores, shape_.score_bytes());
     give_back(range.mass, shape_.mass_bytes());
     give_back(range.output_norms, shape_.output_norm_bytes());
     give_back(range.rotations, shape_.rotation_bytes());
