@@ -86,6 +86,17 @@ void spell_out(std::vector<std::string>& args) {
   }
 }
 
+// Such a name of `run`, where a word may be a text: with its value behind it, it is none.
+void spell_out_gpu_layers(std::vector<std::string>& args) {
+  for (size_t i = 0; i + 1 < args.size(); ++i) {
+    const std::string& value = args[i + 1];
+    if (args[i] == "-ngl" &&
+        (value == "all" || value.find_first_not_of("0123456789") == std::string::npos)) {
+      args[i].insert(0, "-");
+    }
+  }
+}
+
 int run_main(int argc, char** argv) {
   CLI::App app("Runs language models on long inputs inside a fixed KV-cache budget.", "winnow");
   app.set_version_flag("--version", "winnow " WINNOW_VERSION);
@@ -125,6 +136,7 @@ int run_main(int argc, char** argv) {
     if (!args.empty() && args.front() == "bench") {  // elsewhere such a word may be a text
       spell_out(args);
     }
+    spell_out_gpu_layers(args);
     std::reverse(args.begin(), args.end());  // as the parser wants it
     app.parse(std::move(args));
   } catch (const CLI::ParseError& error) {

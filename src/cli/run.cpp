@@ -25,6 +25,10 @@ void check_question(const RunFlags& flags) {
 }
 
 void check_saving(const RunFlags& flags) {
+  if (flags.gpu_layers != "0" && !(flags.cache.empty() && flags.save_cache.empty())) {
+    throw Error(ErrorCode::kUnsupported,
+                "--gpu-layers: caches are saved, and gone on from, on the CPU only (-ngl 0)");
+  }
   if (engine::parse_evict_when(flags.evict) == engine::EvictWhen::kLegacyOrder &&
       !flags.save_cache.empty()) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -62,6 +66,7 @@ int answer(const RunFlags& flags) {
   flags.pins();  // refused before a model is loaded
   check_outputs(flags);
   model::Model model = load_model(flags, options);
+  load_on_gpu(flags, options, model);
   const auto run = plan_run(flags, options, std::move(policy), model);
   if (!run->weights().advice.empty()) {
     log_info(run->weights().advice);

@@ -44,6 +44,7 @@ struct RunFlags {
   bool is_json = false;
   bool is_quiet = false;
   int n_threads = -1;
+  std::string gpu_layers = "0";
   model::RopeOptions rope;
   engine::SessionOptions session;    // what needs no checking beyond the parser's
   engine::GenerateOptions generate;  // the same

@@ -203,6 +203,7 @@ ordered_json plan_json(const engine::Run& run, const std::string& weights_option
           {"residual_bytes", plan.footprint.residual_bytes},
           {"compute_bytes", plan.footprint.compute_bytes()},
           {"peak_bytes", plan.peak_bytes()},
+          {"gpu_bytes", plan.gpu_bytes},
           {"weights", weights_json(run.model(), weights_option, run.weights())}};
 }
 
@@ -242,6 +243,7 @@ ordered_json result_json(const model::Model& model, const std::string& weights_o
       {"residual_bytes", footprint.residual_bytes},
       {"compute_bytes", footprint.compute_bytes()},
       {"peak_bytes", cache.peak_bytes() + sequence.policy_bytes() + footprint.total_bytes()},
+      {"is_on_gpu", cache.remote() != nullptr},
       {"rss_peak_bytes", process_memory().rss_peak_bytes},
       {"values_saturated", counts.saturated},
       {"values_not_finite", counts.nonfinite_keys + counts.nonfinite_values},
@@ -298,9 +300,12 @@ std::string plan_text(const engine::Run& run) {
                                  : "  policy      " + format_bytes(plan.policy_bytes) +
                                        " of queries that it remembers\n") +
          "  residual    " + format_bytes(plan.footprint.residual_bytes) + "\n" + "  computing   " +
-         format_bytes(plan.footprint.compute_bytes()) + "\n" + "  peak        " +
-         format_bytes(plan.peak_bytes()) + " beside the weights\n" + "  weights     " +
-         format_bytes(run.model().weights().mapped_bytes()) + " mapped" +
+         format_bytes(plan.footprint.compute_bytes()) + "\n" +
+         (plan.gpu_bytes == 0 ? ""
+                              : "  GPU         " + format_bytes(plan.gpu_bytes) +
+                                    " at most, beside the weights\n") +
+         "  peak        " + format_bytes(plan.peak_bytes()) + " beside the weights\n" +
+         "  weights     " + format_bytes(run.model().weights().mapped_bytes()) + " mapped" +
          (expansion.empty() ? "" : ", " + expansion);
 }
 

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "engine/admission.h"
+#include "engine/device_runner.h"
 #include "engine/evict.h"
 
 namespace winnow::engine {
@@ -59,6 +60,32 @@ bool compares_residual(const Chunk& chunk) {
       chunk.slices, [](const kernels::Slice& slice) { return slice.similarity != nullptr; });
 }
 
+// The residual stream between layers, on the device if there is one.
+class HeldResidual {
+ public:
+  HeldResidual(DeviceRunner* device, std::span<float> residual) : device_(device) {
+    if (device_ != nullptr) {
+      device_->hold(residual);
+    }
+  }
+  ~HeldResidual() {
+    if (device_ != nullptr) {
+      device_->drop();
+    }
+  }
+  HeldResidual(const HeldResidual&) = delete;
+  HeldResidual& operator=(const HeldResidual&) = delete;
+
+  void release() const {
+    if (device_ != nullptr) {
+      device_->release();
+    }
+  }
+
+ private:
+  DeviceRunner* device_;
+};
+
 bool is_observed(const Chunk& chunk) {
   return std::ranges::any_of(chunk.slices,
                              [](const kernels::Slice& slice) { return slice.observer != nullptr; });
@@ -80,6 +107,16 @@ Engine::Engine(const model::Model& model, const EngineOptions& options)
     throw Error(ErrorCode::kInvalidArgument,
                 "a batch of " + std::to_string(options.n_batch) + " tokens; at least 1 is needed");
   }
+  if (options_.is_on_gpu) {
+    device_ = std::make_unique<DeviceRunner>(model, attend_shape(model), options_.n_batch,
+                                             n_ctx(model, options));
+  }
+}
+
+Engine::~Engine() = default;
+
+std::shared_ptr<cache::RemoteRows> Engine::make_rows(const cache::CacheShape& shape) {
+  return device_ ? device_->make_rows(shape) : nullptr;
 }
 
 std::vector<std::vector<float>> Engine::feed(std::span<const Feed> feeds,
@@ -100,6 +137,14 @@ std::vector<std::vector<float>> Engine::feed(std::span<const Feed> feeds,
   }
   for (const Feed& feed : feeds) {
     check_order(options.order, options.eviction, feed.sequence->policy);
+    if (device_) {
+      check_gathered_on_gpu(feed.sequence->policy);
+    }
+  }
+  if (device_ && (options.eviction == PromptEviction::kLegacyOrder ||
+                  std::ranges::any_of(feeds, [](const Feed& feed) { return feed.observer; }))) {
+    throw Error(ErrorCode::kUnsupported,
+                "legacy order, and showing activations, run on the CPU only (-ngl 0)");
   }
   for (const Feed& feed : feeds) {
     watch(*feed.sequence);
@@ -196,6 +241,7 @@ void Engine::feed_layer_major(PromptFeed& prompt) {
   for (const Feed& feed : prompt.feeds) {
     shares.push_back(evictor_.layer_shares(*feed.sequence, static_cast<int>(feed.tokens.size())));
   }
+  const HeldResidual held(device_.get(), residual);
   std::set<Sequence*> evicted;
   for (int layer = 0; layer < n_layers; ++layer) {
     float* x = residual.data();
@@ -206,6 +252,9 @@ void Engine::feed_layer_major(PromptFeed& prompt) {
       x += chunk.tokens.size() * n_embd;
       prompt.step_done();
     }
+    if (device_) {
+      device_->wait();  // so that eviction is timed alone
+    }
     for (size_t i = 0; i < prompt.feeds.size(); ++i) {
       Sequence& sequence = *prompt.feeds[i].sequence;
       if (prompt.options.eviction == PromptEviction::kAfter &&
@@ -214,6 +263,7 @@ void Engine::feed_layer_major(PromptFeed& prompt) {
       }
     }
   }
+  held.release();
   for (Sequence* const sequence : evicted) {  // all layers are one occasion
     ++sequence->evictions.count;
   }
@@ -290,6 +340,10 @@ bool Engine::run_layer_legacy(const Chunk& chunk, int layer, int64_t share, floa
 
 // residual [n_tokens, n_embd] (padded) is read, unless the layers start at 0, and overwritten.
 void Engine::run_layers(const Chunk& chunk, int first_layer, int n_layers, float* residual) {
+  if (device_) {
+    device_->run_layers(chunk, first_layer, n_layers, residual);
+    return;
+  }
   step_.set_slices(chunk.slices);
   StepGraph& graph = graphs_.get({.first_layer = first_layer,
                                   .n_layers = n_layers,
@@ -326,6 +380,11 @@ void Engine::run_output(std::span<const float> residual, std::vector<float>& log
     const int n_graph_rows = padded_rows(static_cast<int>(n));
     rows.assign(residual.data() + done * n_embd, residual.data() + (done + n) * n_embd);
     rows.resize(static_cast<size_t>(n_graph_rows) * n_embd, 0.0F);
+    if (device_) {
+      device_->run_output(rows, std::span(logits).subspan(done * n_vocab, n * n_vocab));
+      done += n;
+      continue;
+    }
     StepGraph& graph = graphs_.get({.first_layer = model_.hyper().n_layers,
                                     .n_layers = 0,
                                     .n_tokens = n_graph_rows,
@@ -395,6 +454,12 @@ void Engine::step(std::span<const StepInput> inputs, std::vector<float>& logits)
 
 // Generated tokens alone: one graph up to the logits, of as many rows as there are tokens.
 void Engine::run_decode(const Chunk& chunk, std::vector<float>& logits) {
+  if (device_) {
+    logits.resize(static_cast<size_t>(chunk.n_tokens) *
+                  static_cast<size_t>(model_.hyper().n_vocab));
+    device_->run_decode(chunk, logits);
+    return;
+  }
   step_.set_slices(chunk.slices);
   StepGraph& graph = graphs_.get({.first_layer = 0,
                                   .n_layers = model_.hyper().n_layers,
@@ -431,6 +496,15 @@ void Engine::compute(StepGraph& graph) {
   peak_.graph_bytes = std::max(peak_.graph_bytes, graphs_.buffer_bytes());
   peak_.scratch_bytes =
       std::max(peak_.scratch_bytes, step_.scratch_bytes() + end_aligned_.scratch_bytes());
+}
+
+size_t Engine::gpu_bytes(const Workload& work, const cache::CacheShape& shape) {
+  if (!device_) {
+    return 0;
+  }
+  const bool is_layer_major = work.order == PrefillOrder::kLayerMajor;
+  return device_->measure(work.n_prompt, is_layer_major) +
+         DeviceRunner::rows_bytes(shape, is_layer_major);
 }
 
 Engine::Footprint Engine::footprint(const Workload& work) {

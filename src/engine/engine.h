@@ -1,6 +1,7 @@
 // Runs a model over sequences: prompts in one of two orders, then generated tokens, evicting in between.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct DecodeInput {
   Token token;
 };
 
+class DeviceRunner;
+
 enum class Cut { kNever, kIfDue, kAlways };
 
 // A sequence's part in a step.
@@ -38,12 +41,15 @@ struct EngineOptions {
   int n_batch = 512;  // most prompt tokens in one graph
   // Most positions of a sequence, which some models' rotation depends on; 0: as trained, or as rope scaling makes of it.
   int n_ctx = 0;
+  // Weights, graphs and rows on a GPU: all layers of the model, which is there (load_on_gpu).
+  bool is_on_gpu = false;
 };
 
 class Engine {
  public:
   // `model` must outlive the engine.
   Engine(const model::Model& model, const EngineOptions& options);
+  ~Engine();
 
   // Feeds each sequence's tokens after what it has; the sequences differ, the lengths may. Returns for each feed the
   // logits it wants, [n_wanted, n_vocab]. Throws invalid_argument (no tokens, a token beyond the vocabulary, no room in
@@ -59,6 +65,10 @@ class Engine {
   // n_vocab], in the order of the inputs. What is refused (see feed) changes nothing; after any other failure these
   // sequences are unusable. engine/batch.h decides who takes part.
   void step(std::span<const StepInput> inputs, std::vector<float>& logits);
+
+  // Rows for a sequence's cache of such a shape where the engine runs on a GPU, else null. Throws unsupported for rows or heads
+  // that have no kernel there, resource_exhausted.
+  std::shared_ptr<cache::RemoteRows> make_rows(const cache::CacheShape& shape);
 
   const EngineOptions& options() const { return options_; }
   const model::Model& model() const { return model_; }
@@ -101,6 +111,8 @@ class Engine {
     size_t total_bytes() const { return compute_bytes() + residual_bytes; }
   };
   Footprint footprint(const Workload& work);
+  // GPU memory that it will take beside weights, for rows of such a cache; 0 where there is no GPU.
+  size_t gpu_bytes(const Workload& work, const cache::CacheShape& shape);
   Footprint peak_footprint() const { return peak_; }
   int n_graphs_built() const { return graphs_.n_built(); }  // a shape in use is built once
 
@@ -124,7 +136,8 @@ class Engine {
   kernels::StepContext step_;
   kernels::EndAlignedAttention end_aligned_;
   StepGraphs graphs_;
-  Chunk step_chunk_;  // of step(); kept for its memory
+  std::unique_ptr<DeviceRunner> device_;  // null: graphs run on the CPU
+  Chunk step_chunk_;                      // of step(); kept for its memory
   Footprint peak_{};
 };
 

@@ -4,6 +4,7 @@
 
 #include "base/stopwatch.h"
 #include "kernels/append.h"
+#include "kernels/device_step.h"
 
 namespace winnow::engine {
 
@@ -77,6 +78,55 @@ void Evictor::view(const Sequence& sequence, int first_layer, int n_layers) {
   view_layers(sequence, first_layer, rows_, views_);
 }
 
+void Evictor::view_readable(const Sequence& sequence, int first_layer, int n_layers) {
+  view(sequence, first_layer, n_layers);
+  if (sequence.cache.remote() != nullptr) {
+    fetch(sequence, first_layer);  // to where the views look
+  }
+}
+
+void Evictor::fetch(const Sequence& sequence, int first_layer) {
+  const policy::Needs needs = sequence.policy.needs();
+  const cache::CacheShape& shape = sequence.cache.shape();
+  auto& remote = static_cast<kernels::DeviceRows&>(*sequence.cache.remote());
+  if (needs.key_norms) {
+    n_fetched_.clear();
+    for (const cache::HeadRows& rows : rows_) {
+      n_fetched_.push_back(rows.n);
+    }
+    const auto n_most = static_cast<size_t>(std::ranges::max(n_fetched_));
+    fetched_scores_.resize(rows_.size() * n_most);
+    remote.read_scores(first_layer, n_fetched_, n_most, fetched_scores_);
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      rows_[i].scores = fetched_scores_.data() + i * n_most;
+    }
+  }
+  if (!needs.keys && !needs.values) {
+    return;
+  }
+  const size_t row_bytes =
+      (needs.keys ? shape.key_bytes() : 0) + (needs.values ? shape.value_bytes() : 0);
+  size_t n_bytes = 0;
+  for (const cache::HeadRows& rows : rows_) {
+    n_bytes += static_cast<size_t>(rows.n) * row_bytes;
+  }
+  fetched_.resize(n_bytes);
+  std::byte* next = fetched_.data();
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    cache::HeadRows& rows = rows_[i];
+    const int layer = first_layer + static_cast<int>(i) / shape.n_kv_heads;
+    const int kv_head = static_cast<int>(i) % shape.n_kv_heads;
+    std::byte* const keys = needs.keys ? next : nullptr;
+    next += needs.keys ? static_cast<size_t>(rows.n) * shape.key_bytes() : 0;
+    std::byte* const values = needs.values ? next : nullptr;
+    next += needs.values ? static_cast<size_t>(rows.n) * shape.value_bytes() : 0;
+    remote.read(layer, kv_head, rows.n, keys, values);
+    rows.keys = keys;
+    rows.values = values;
+    rows.has_nonfinite_values = needs.values && remote.counts(layer, kv_head).nonfinite_values > 0;
+  }
+}
+
 bool Evictor::carry_out(Sequence& sequence, bool is_chosen, const Stopwatch& stopwatch) {
   if (!is_chosen) {
     return false;
@@ -100,7 +150,7 @@ bool Evictor::evict(Sequence& sequence) {
     return false;
   }
   const Stopwatch stopwatch;
-  view(sequence, 0, sequence.cache.shape().n_layers);
+  view_readable(sequence, 0, sequence.cache.shape().n_layers);
   return carry_out(sequence, sequence.policy.choose(views_, parallel_, choice_), stopwatch);
 }
 
@@ -127,7 +177,7 @@ bool Evictor::evict(Sequence& sequence, int layer, int64_t share) {
     return false;
   }
   const Stopwatch stopwatch;
-  view(sequence, layer, 1);
+  view_readable(sequence, layer, 1);
   return carry_out(sequence, sequence.policy.choose(views_, {&share, 1}, parallel_, choice_),
                    stopwatch);
 }

@@ -54,6 +54,9 @@ class Evictor {
 
  private:
   void view(const Sequence& sequence, int first_layer, int n_layers);
+  // The same with copies of what the policy reads of rows in a device's memory.
+  void view_readable(const Sequence& sequence, int first_layer, int n_layers);
+  void fetch(const Sequence& sequence, int first_layer);
   bool carry_out(Sequence& sequence, bool is_chosen, const Stopwatch& stopwatch);
 
   kernels::AttendShape attention_;
@@ -62,6 +65,9 @@ class Evictor {
   kernels::ParallelFor parallel_;
   std::vector<cache::HeadRows> rows_;  // [n_layers, n_kv_heads]
   std::vector<policy::LayerView> views_;
+  std::vector<int> n_fetched_;         // [heads] slots
+  std::vector<float> fetched_scores_;  // [heads, the most slots of any]
+  std::vector<std::byte> fetched_;     // keys and values of rows in a device's memory
   policy::Choice choice_;
   std::vector<Scratch> scratch_;  // [n_threads]
 };

@@ -11,6 +11,7 @@
 #include "base/name_table.h"
 #include "base/threads.h"
 #include "cache/storage.h"
+#include "kernels/device_step.h"
 #include "policy/schedule.h"
 
 namespace winnow::engine {
@@ -216,8 +217,9 @@ constexpr size_t kOtherAddressSpace = size_t{16} << 20;
 // The stacks of the threads must fit beside the rest; how large they are is best found out by trying.
 void check_address_space(const Plan& plan, size_t reserved_bytes, int n_threads) {
   const MemoryLimit space = available_address_space();
-  const size_t needed = reserved_bytes + plan.peak_bytes() - plan.kv_peak_bytes +
-                        plan.logits_bytes + plan.expanded_bytes + kOtherAddressSpace;
+  const size_t needed = reserved_bytes + plan.peak_bytes() -
+                        (plan.gpu_bytes > 0 ? 0 : plan.kv_peak_bytes) + plan.logits_bytes +
+                        plan.expanded_bytes + kOtherAddressSpace;
   if (needed > space.bytes) {
     throw Error(ErrorCode::kResourceExhausted, "the run reserves " + format_bytes(needed) +
                                                    " of address space, but " + space.source +
@@ -225,6 +227,20 @@ void check_address_space(const Plan& plan, size_t reserved_bytes, int n_threads)
   }
   const cache::Storage taken(needed);
   check_threads_start(n_threads);
+}
+
+void check_fits_gpu(const Plan& plan) {
+  if (plan.gpu_bytes == 0) {
+    return;
+  }
+  const size_t free_bytes = kernels::device_memory_limit().free_bytes;
+  if (plan.gpu_bytes > free_bytes) {
+    throw Error(ErrorCode::kResourceExhausted,
+                "the run needs " + format_bytes(plan.gpu_bytes) +
+                    " of GPU memory at its peak (cache " + format_bytes(plan.kv_peak_bytes) +
+                    "), of which " + format_bytes(free_bytes) +
+                    " are free; a smaller --budget or batch (-b) needs less");
+  }
 }
 
 int64_t saturating_add(int64_t a, int64_t b) {
@@ -311,6 +327,12 @@ Plan make_plan(const PlanInput& input, const cache::CacheShape& shape, policy::P
   Plan plan;
   plan.budget_rows = policy.budget_rows();
   plan.max_rows = static_cast<int>(saturating_add(count.longest(), 1));
+  const int n_cut_layers = shape.n_layers - shape.n_windowed_layers();
+  plan.kept_rows =
+      cuts_chunks(prompt_eviction(input.evict))
+          ? plan.max_rows
+          : static_cast<int>(std::min<int64_t>(
+                plan.max_rows, policy.most_held_rows(n_cut_layers, shape.n_kv_heads) + 1));
   plan.peak_rows = (count.peak() + shape.n_kv_heads - 1) / shape.n_kv_heads;
   plan.kv_held_bytes = static_cast<size_t>(rows_before_prompt) * shape.row_bytes();
   plan.kv_prompt_bytes = static_cast<size_t>(rows_after_prompt) * shape.row_bytes();
@@ -321,8 +343,8 @@ Plan make_plan(const PlanInput& input, const cache::CacheShape& shape, policy::P
 }
 
 size_t needed_bytes(const Plan& plan) {
-  return plan.peak_bytes() - plan.kv_held_bytes - plan.policy_held_bytes + plan.logits_bytes +
-         plan.expanded_bytes;
+  const size_t held = plan.policy_held_bytes + (plan.gpu_bytes > 0 ? 0 : plan.kv_held_bytes);
+  return plan.peak_bytes() - held + plan.logits_bytes + plan.expanded_bytes;
 }
 
 void check_fits(const Plan& plan, size_t reserved_bytes, int n_threads) {
@@ -344,6 +366,7 @@ void check_fits(const Plan& plan, size_t reserved_bytes, int n_threads) {
                     "; a smaller --budget needs less");
   }
   check_address_space(plan, reserved_bytes, n_threads);
+  check_fits_gpu(plan);
 }
 
 }  // namespace winnow::engine

@@ -53,8 +53,10 @@ struct PlanInput {
 
 // Rows are per KV head, on average over its layer where heads share; bytes are of all layers and heads.
 struct Plan {
-  int budget_rows = 0;    // INT_MAX when unlimited
-  int max_rows = 0;       // the most a head may ever hold; where heads share, an upper bound
+  int budget_rows = 0;  // INT_MAX when unlimited
+  int max_rows = 0;     // the most a head may ever hold; where heads share, an upper bound
+  int kept_rows =
+      0;  // the most that one holds once it has been cut; max_rows where each chunk is cut
   int64_t peak_rows = 0;  // the most rows of all layers at once, per KV head (summed over layers)
   size_t kv_held_bytes = 0;    // before the prompt, in memory
   size_t kv_prompt_bytes = 0;  // once the prompt is read and cut
@@ -64,10 +66,13 @@ struct Plan {
   size_t logits_bytes = 0;       // of logits that the caller asked to keep
   size_t expanded_bytes = 0;     // of weights that will be expanded for the prompt
   size_t kv_full_bytes = 0;      // what the full cache would hold at the end
+  size_t gpu_bytes = 0;          // of a GPU's memory, rows included; 0: there is none
   Engine::Footprint footprint{};
 
   // Anonymous memory at the peak, beside weights and kept logits.
-  size_t peak_bytes() const { return kv_peak_bytes + policy_bytes + footprint.total_bytes(); }
+  size_t peak_bytes() const {
+    return (gpu_bytes > 0 ? 0 : kv_peak_bytes) + policy_bytes + footprint.total_bytes();
+  }
 };
 
 // What a policy's budget in a cache of this shape comes from, when these prompts have

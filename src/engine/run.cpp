@@ -123,7 +123,7 @@ RunResult Run::run(const RunCallbacks& callbacks) {
   const bool is_kept = options_.keep_logits || options_.keep_all_logits;
 
   if (session_.sequence() == nullptr) {
-    session_.reserve(plan_.max_rows);
+    session_.reserve(plan_.max_rows, plan_.kept_rows);
   }
   const Stopwatch stopwatch;
   expand_weights();

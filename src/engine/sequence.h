@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 
 #include "cache/cache.h"
+#include "cache/remote_rows.h"
 #include "kernels/query_moments.h"
 #include "kernels/query_window.h"
 #include "kernels/residual_similarity.h"
@@ -25,8 +27,9 @@ struct EvictionStats {
 
 struct Sequence {
   // The policy is resolved, or unlimited.
-  Sequence(const cache::CacheShape& shape, policy::Policy chosen)
-      : cache(shape), policy(std::move(chosen)) {}
+  Sequence(const cache::CacheShape& shape, policy::Policy chosen,
+           std::shared_ptr<cache::RemoteRows> remote = nullptr)
+      : cache(shape, std::move(remote)), policy(std::move(chosen)) {}
 
   cache::Cache cache;
   policy::Policy policy;

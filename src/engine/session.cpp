@@ -11,6 +11,7 @@
 #include "base/name_table.h"
 #include "base/stopwatch.h"
 #include "engine/admission.h"
+#include "engine/device_runner.h"
 #include "engine/session_file.h"
 
 namespace winnow::engine {
@@ -93,10 +94,17 @@ Session::Session(const model::Model& model, policy::Policy policy, const Session
       shape_(cache_shape(model.hyper(), options.key_type, options.value_type, policy_, 0)) {
   check_order(order_, prompt_eviction(options.evict), policy_);
   check_filters(policy_, model);
+  shape_.is_remote = options.engine.is_on_gpu;
+  if (shape_.is_remote) {
+    check_gathered_on_gpu(policy_);
+  }
 }
 
 Session::Session(const model::Model& model, SavedSession&& saved, const SessionOptions& options)
     : Session(model, saved.policy, as_saved(options, saved)) {
+  if (shape_.is_remote) {
+    throw Error(ErrorCode::kUnsupported, "a saved cache goes on on the CPU only (-ngl 0)");
+  }
   check_context_of(saved, model, n_ctx_);
   transcript_ = std::move(saved.transcript);
   saved_ = std::make_unique<SavedSession>(std::move(saved));
@@ -245,24 +253,33 @@ Plan Session::make_plan(PlanInput input, WantedLogits logits) {
   } else if (saved_) {
     plan.policy_held_bytes = plan.policy_bytes;
   }
-  plan.footprint = footprint(input, logits, plan.max_rows);
+  const Engine::Workload work = workload(input, logits, plan.max_rows);
+  plan.footprint = footprint(input, work);
+  cache::CacheShape shape = shape_;
+  shape.max_rows = std::max(shape.max_rows, plan.max_rows);
+  shape.kept_rows = std::max(shape.kept_rows, plan.kept_rows);
+  plan.gpu_bytes = engine_.gpu_bytes(work, shape);
   return plan;
 }
 
+Engine::Workload Session::workload(const PlanInput& input, WantedLogits logits,
+                                   int max_rows) const {
+  return {.n_held = input.held.n_positions,
+          .n_prompt = input.prompt.end - input.prompt.begin,
+          .n_decoded = std::max(input.n_predict - 1, 0),
+          .order = input.order,
+          .has_all_logits = logits == WantedLogits::kAll,
+          .n_mass_rows = shape_.stores_mass ? cache::Cache::most_slots(max_rows) : 0,
+          .is_counted = policy().needs().query_moments,
+          .is_compared = policy().needs().residual_similarity,
+          .n_rows = std::max(max_rows, shape_.max_rows),
+          .is_contiguous = policy().is_contiguous(),
+          .is_legacy = input.evict == EvictWhen::kLegacyOrder,
+          .rotation_end = sequence_ ? sequence_->cache.rotation_end() : 0};
+}
+
 // With before-question eviction the prompt is fed in two parts, and only the scratch for attention sees both.
-Engine::Footprint Session::footprint(const PlanInput& input, WantedLogits logits, int max_rows) {
-  Engine::Workload work{.n_held = input.held.n_positions,
-                        .n_prompt = input.prompt.end - input.prompt.begin,
-                        .n_decoded = std::max(input.n_predict - 1, 0),
-                        .order = input.order,
-                        .has_all_logits = logits == WantedLogits::kAll,
-                        .n_mass_rows = shape_.stores_mass ? cache::Cache::most_slots(max_rows) : 0,
-                        .is_counted = own_policy().needs().query_moments,
-                        .is_compared = own_policy().needs().residual_similarity,
-                        .n_rows = std::max(max_rows, shape_.max_rows),
-                        .is_contiguous = own_policy().is_contiguous(),
-                        .is_legacy = input.evict == EvictWhen::kLegacyOrder,
-                        .rotation_end = sequence_ ? sequence_->cache.rotation_end() : 0};
+Engine::Footprint Session::footprint(const PlanInput& input, Engine::Workload work) {
   Engine::Footprint whole = engine_.footprint(work);
   if (input.evict == EvictWhen::kBeforeQuestion) {
     work.n_prompt = input.prompt.document_end - input.prompt.begin;
@@ -275,10 +292,12 @@ Engine::Footprint Session::footprint(const PlanInput& input, WantedLogits logits
   return whole;
 }
 
-void Session::reserve(int max_rows) {
+void Session::reserve(int max_rows, int kept_rows) {
   WINNOW_CHECK(!sequence_);
+  shape_.kept_rows = kept_rows;
   shape_.max_rows = saved_ ? std::max(max_rows, saved_->rows.shape().max_rows) : max_rows;
-  sequence_.emplace(shape_, std::move(policy_));
+  std::shared_ptr<cache::RemoteRows> rows = engine_.make_rows(shape_);
+  sequence_.emplace(shape_, std::move(policy_), std::move(rows));
   if (saved_) {
     saved_->rows.restore(sequence_->cache);
     sequence_->positions_fed = n_positions();
@@ -413,6 +432,9 @@ std::unique_ptr<Session> Session::fork(const std::optional<policy::Policy>& poli
   options.n_ctx = n_ctx_;
   auto copy = std::make_unique<Session>(model_, policy ? *policy : this->policy(), options);
   WINNOW_CHECK(!saved_);
+  if (shape_.is_remote) {
+    throw Error(ErrorCode::kUnsupported, "sessions on a GPU cannot be forked yet");
+  }
   if (!sequence_) {
     return copy;
   }

@@ -87,8 +87,9 @@ class Session {
   Plan plan_generation(int n_predict);
 
   // Reserves address space for heads of up to so many rows, and at least for those of a saved session, which it takes from
-  // the file. Once, before anything is read; without it there is room for the whole context. Throws resource_exhausted.
-  void reserve(int max_rows);
+  // the file. Once, before anything is read; without it there is room for the whole context. `kept_rows`: that most heads hold
+  // once they have been cut, if that is known. Throws resource_exhausted.
+  void reserve(int max_rows, int kept_rows = 0);
 
   // Reads a prompt and cuts the cache to the budget. Budgets in percent refer to all documents read so far. Throws what
   // plan() and Engine::feed throw.
@@ -139,7 +140,8 @@ class Session {
   Held held() const;
   void resolve_budget(std::span<const ReadPrompt> read);
   Plan make_plan(PlanInput input, WantedLogits logits);
-  Engine::Footprint footprint(const PlanInput& input, WantedLogits logits, int max_rows);
+  Engine::Workload workload(const PlanInput& input, WantedLogits logits, int max_rows) const;
+  Engine::Footprint footprint(const PlanInput& input, Engine::Workload work);
   std::vector<float> feed(const PromptTokens& part, const FeedOptions& options,
                           WantedLogits wanted);
   void decode(Token token);

@@ -250,6 +250,9 @@ void Session::save(const std::string& path) const {
     throw Error(ErrorCode::kInvalidArgument,
                 "the sequence cannot be saved: an earlier step was cancelled or failed half-way");
   }
+  if (shape_.is_remote) {
+    throw Error(ErrorCode::kUnsupported, "a cache on a GPU cannot be saved yet (-ngl 0)");
+  }
   if (options_.evict == EvictWhen::kLegacyOrder) {
     throw Error(ErrorCode::kInvalidArgument,
                 "a cache that was read in legacy order is not saved: it is there to reproduce a "

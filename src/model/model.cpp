@@ -49,6 +49,10 @@ size_t Model::expand_for_prompts(WeightType type, int n_threads) {
   return n_overflows;
 }
 
+void Model::load_on(ggml_backend_buffer_type_t buffer_type) {
+  device_weights_ = std::make_unique<Weights>(*weights_, buffer_type);
+}
+
 size_t Model::expanded_bytes() const {
   return weights_->expanded_bytes() + (prompt_weights_ ? prompt_weights_->expanded_bytes() : 0);
 }

@@ -32,6 +32,8 @@ class Model {
   const Weights& weights() const { return *weights_; }
   // What graphs of the prompt's class (docs/decisions/determinism.md) are multiplied with.
   const Weights& prompt_weights() const { return prompt_weights_ ? *prompt_weights_ : *weights_; }
+  // What graphs on a device are multiplied with, once load_on() has been called.
+  const Weights& device_weights() const { return *device_weights_; }
   const WeightOption& weight_option() const { return weight_option_; }
   size_t expanded_bytes() const;  // of both
   double expand_ms() const;
@@ -45,6 +47,10 @@ class Model {
   // how many values are too large for the type; where there are any, all stays as it was. Throws resource_exhausted.
   size_t expand_for_prompts(WeightType type, int n_threads);
 
+  // Copies the weights to buffers of such a type. Throws resource_exhausted.
+  void load_on(ggml_backend_buffer_type_t buffer_type);
+  bool is_on_device() const { return device_weights_ != nullptr; }
+
  private:
   GgufFile file_;
   const Family* family_;
@@ -53,6 +59,7 @@ class Model {
   WeightOption weight_option_;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<Weights> prompt_weights_;  // null where they are the same
+  std::unique_ptr<Weights> device_weights_;  // null where there is no device
   mutable std::once_flag has_fingerprint_;
   mutable std::string fingerprint_;
 };

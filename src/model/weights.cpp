@@ -3,8 +3,11 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/name_table.h"
 #include "base/stopwatch.h"
+#include "ggml-alloc.h"
+#include "ggml-cpp.h"
 #include "model/families.h"
 #include "model/tensor_lookup.h"
 #include "model/weight_expansion.h"
@@ -121,6 +124,8 @@ ggml_type expanded_type(WeightType type) {
 
 struct Weights::Storage {
   std::unique_ptr<ExpandedMatrices> expanded;
+  ggml_context_ptr descriptions;  // of copies on a device
+  ggml_backend_buffer_ptr on_device;
 };
 
 Weights::Weights(const GgufFile& file, const Hyperparameters& hyper, const WeightOption& option,
@@ -136,6 +141,67 @@ Weights::Weights(const GgufFile& file, const Hyperparameters& hyper, const Weigh
 }
 
 Weights::~Weights() = default;
+
+Weights::Weights(const Weights& weights, ggml_backend_buffer_type_t buffer_type)
+    : token_embd(weights.token_embd),
+      output_norm(weights.output_norm),
+      output(weights.output),
+      rope_freqs(weights.rope_freqs),
+      rope_factors_long(weights.rope_factors_long),
+      rope_factors_short(weights.rope_factors_short),
+      layers(weights.layers),
+      storage_(std::make_unique<Storage>()) {
+  const std::vector<ggml_tensor**> all = tensors();
+  storage_->descriptions.reset(ggml_init({.mem_size = (all.size() + 1) * ggml_tensor_overhead(),
+                                          .mem_buffer = nullptr,
+                                          .no_alloc = true}));
+  std::vector<const ggml_tensor*> sources;
+  for (ggml_tensor** const tensor : all) {
+    sources.push_back(*tensor);
+    *tensor = ggml_dup_tensor(storage_->descriptions.get(), *tensor);
+    ggml_set_name(*tensor, sources.back()->name);
+  }
+  storage_->on_device.reset(
+      ggml_backend_alloc_ctx_tensors_from_buft(storage_->descriptions.get(), buffer_type));
+  if (!storage_->on_device) {
+    throw Error(ErrorCode::kResourceExhausted,
+                "no memory for the weights on the GPU (" +
+                    format_bytes(ggml_backend_alloc_ctx_tensors_from_buft_size(
+                        storage_->descriptions.get(), buffer_type)) +
+                    ")");
+  }
+  ggml_backend_buffer_set_usage(storage_->on_device.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+  for (size_t i = 0; i < all.size(); ++i) {
+    ggml_backend_tensor_set(*all[i], sources[i]->data, 0, ggml_nbytes(sources[i]));
+  }
+}
+
+size_t Weights::device_bytes() const {
+  return storage_->on_device ? ggml_backend_buffer_get_size(storage_->on_device.get()) : 0;
+}
+
+std::vector<ggml_tensor**> Weights::tensors() {
+  std::vector<ggml_tensor**> all;
+  const auto add = [&all](ggml_tensor*& tensor) {
+    if (tensor != nullptr) {
+      all.push_back(&tensor);
+    }
+  };
+  for (ggml_tensor** const tensor :
+       {&output_norm, &output, &rope_freqs, &rope_factors_long, &rope_factors_short}) {
+    add(*tensor);
+  }
+  for (LayerWeights& layer : layers) {
+    for (ggml_tensor** const tensor :
+         {&layer.attn_norm, &layer.wq, &layer.wk, &layer.wv, &layer.bq, &layer.bk, &layer.bv,
+          &layer.wqkv, &layer.bqkv, &layer.attn_q_norm, &layer.attn_k_norm, &layer.wo, &layer.bo,
+          &layer.attn_post_norm, &layer.ffn_norm, &layer.ffn_gate, &layer.ffn_up, &layer.ffn_down,
+          &layer.ffn_post_norm}) {
+      add(*tensor);
+    }
+  }
+  return all;
+}
 
 void Weights::find_tensors(const GgufFile& file, const Hyperparameters& hyper,
                            const Family& family) {

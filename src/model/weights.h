@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ggml-backend.h"
 #include "ggml.h"
 #include "model/gguf_file.h"
 #include "model/hyperparameters.h"
@@ -61,6 +62,9 @@ class Weights {
   // Expanding uses `n_threads` threads and `expanded_bytes()` of anonymous memory; throws resource_exhausted.
   Weights(const GgufFile& file, const Hyperparameters& hyper, const WeightOption& option,
           int n_threads);
+  // Copies of all that graphs of layers and of the output read, in buffers of such a type, a device's; throws resource_exhausted.
+  // token_embd is what rows are looked up in, and stays where it is.
+  Weights(const Weights& weights, ggml_backend_buffer_type_t buffer_type);
   ~Weights();
   Weights(const Weights&) = delete;
   Weights& operator=(const Weights&) = delete;
@@ -82,6 +86,7 @@ class Weights {
 
   size_t mapped_bytes() const { return mapped_bytes_; }      // read from the file in place
   size_t expanded_bytes() const { return expanded_bytes_; }  // copies in memory
+  size_t device_bytes() const;                               // that copies on a device take
   double expand_ms() const { return expand_ms_; }            // making them
   size_t n_overflows() const { return n_overflows_; }  // values that became infinite in the copies
 
@@ -91,6 +96,7 @@ class Weights {
   void find_context_factors(TensorLookup& find, const GgufFile& file, const Hyperparameters& hyper);
   void find_tensors(const GgufFile& file, const Hyperparameters& hyper, const Family& family);
   void expand(const GgufFile& file, const WeightOption& option, int n_threads);
+  std::vector<ggml_tensor**> tensors();  // all that are there, but for token_embd
 
   std::unique_ptr<Storage> storage_;
   size_t mapped_bytes_ = 0;

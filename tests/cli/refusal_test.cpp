@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "cli/winnow_program.h"
+#include "kernels/device_step.h"
 
 namespace winnow::test {
 namespace {
@@ -13,6 +14,25 @@ namespace {
 void expect_run_refused(const Args& args, int status, const std::vector<std::string>& parts,
                         const std::string& input = "") {
   expect_refused(run_winnow(tiny_run(args), input), status, parts);
+}
+
+// --- GPUs
+
+TEST(RefusedGpu, WhereThereIsNone) {
+  if (!kernels::why_no_device().empty()) {
+    expect_run_refused({"-p", "hello", "-ngl", "all"}, kUnsupported, {kernels::why_no_device()});
+  }
+}
+
+TEST(RefusedGpu, SomeOfTheLayers) {
+  expect_run_refused({"-p", "hello", "-ngl", "1"}, kInvalidArgument,
+                     {"--gpu-layers 1", "0, all", "at least 2"});
+  expect_run_refused({"-p", "hello", "--gpu-layers", "many"}, kInvalidArgument, {"many"});
+}
+
+TEST(RefusedGpu, CachesOfAnotherMemory) {
+  expect_run_refused({"-p", "hello", "-ngl", "all", "--save-cache", "cache.winnow"}, kUnsupported,
+                     {"--gpu-layers", "-ngl 0"});
 }
 
 // --- prompts
