@@ -280,9 +280,7 @@ class CaseScorer {
     const auto n_kv_heads = static_cast<size_t>(given_.n_kv_heads);
     for (int layer = 0; layer < given_.n_layers; ++layer) {
       const auto heads = std::span(rows_).subspan(head_index(layer, 0), n_kv_heads);
-      if (!directions_.is_empty()) {
-        directions_.freeze(layer, heads);
-      }
+      directions_.freeze(layer, heads);
       layers_.push_back({.layer = layer,
                          .heads = heads,
                          .n_sink = policy_.options().n_sink,

@@ -234,9 +234,7 @@ class PolicyBenchmark {
     for (int head = 0; head < options_.n_kv_heads; ++head) {
       rows_.push_back(cache.rows(0, head));
     }
-    if (!directions_.is_empty()) {
-      directions_.freeze(0, rows_);
-    }
+    directions_.freeze(0, rows_);
     return {.layer = 0,
             .heads = rows_,
             .n_sink = policy_.options().n_sink,

@@ -215,12 +215,10 @@ kernels::ResidualSimilarity residual_similarity(const model::Hyperparameters& hy
 
 policy::KeyDirections key_directions(const model::Hyperparameters& hyper,
                                      const policy::Policy& policy) {
-  const policy::KeySample sample = policy.needs().key_sample;
-  return sample.n_keys == 0 ? policy::KeyDirections()
-                            : policy::KeyDirections({.n_layers = hyper.n_layers,
-                                                     .n_kv_heads = hyper.n_kv_heads,
-                                                     .head_dim = hyper.head_dim,
-                                                     .sample = sample});
+  return policy::KeyDirections({.n_layers = hyper.n_layers,
+                                .n_kv_heads = hyper.n_kv_heads,
+                                .head_dim = hyper.head_dim,
+                                .sample = policy.needs().key_sample});
 }
 
 void freeze_directions(Sequence& sequence, int first_layer, int n_layers) {

@@ -69,9 +69,8 @@ std::vector<float> spread_direction(std::vector<double> rows, size_t dim) {
 
 KeyDirections::KeyDirections(const Shape& shape)
     : shape_(shape),
-      is_frozen_(static_cast<size_t>(shape.n_layers)),
-      directions_(static_cast<size_t>(shape.n_layers) * static_cast<size_t>(shape.n_kv_heads) *
-                  static_cast<size_t>(shape.head_dim)) {}
+      is_frozen_(is_empty() ? 0 : static_cast<size_t>(shape.n_layers)),
+      directions_(bytes(shape) / sizeof(float)) {}
 
 size_t KeyDirections::bytes(const Shape& shape) {
   return shape.sample.n_keys == 0
@@ -90,9 +89,9 @@ std::span<const float> KeyDirections::direction(int layer, int kv_head) const {
 
 void KeyDirections::freeze(int layer, std::span<const cache::HeadRows> heads) {
   const KeySample& sample = shape_.sample;
-  if (is_frozen(layer) || std::ranges::any_of(heads, [&](const cache::HeadRows& rows) {
-        return rows.n < sample.n_keys;
-      })) {
+  if (is_empty() || is_frozen(layer) ||
+      std::ranges::any_of(heads,
+                          [&](const cache::HeadRows& rows) { return rows.n < sample.n_keys; })) {
     return;
   }
   std::vector<float> directions;
