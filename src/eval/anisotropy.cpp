@@ -8,6 +8,7 @@
 #include "base/stopwatch.h"
 #include "eval/numpy_random.h"
 #include "eval/query_axes.h"
+#include "eval/statistics.h"
 #include "eval/text_run.h"
 #include "kernels/activations.h"
 
@@ -66,7 +67,9 @@ class MomentsOfText final : public kernels::ActivationObserver {
 
   void observe(const LayerActivations& shown, int thread, int n_threads) noexcept override {
     QueryTurns turns(is_before_rotation_);
-    std::vector<float> scratch(QueryMoments::scratch_floats(shown.shape.head_dim) + 16);
+    Scratch scratch;
+    const Scratch::Frame frame(scratch);
+    const auto block = scratch.take<float>(QueryMoments::scratch_floats(shown.shape.head_dim));
     for (int token = 0; token < shown.n_tokens; ++token) {
       if (!selection_.contains(first_token_ + shown.first_pos + token)) {
         continue;
@@ -79,7 +82,7 @@ class MomentsOfText final : public kernels::ActivationObserver {
                       .n_tokens = 1,
                       .first_pos = shown.first_pos + token,
                       .turns = turn.data()},
-                     *shown.rotation, align_to_line(scratch.data()));
+                     *shown.rotation, block.data());
       }
     }
   }
@@ -125,28 +128,23 @@ class ProjectionsOfText final : public kernels::ActivationObserver {
   Selection selection_;
 };
 
-double median_of(const std::vector<AxisProjections>& heads,
-                 double (AxisProjections::*value)() const) {
+std::vector<double> values_of(const std::vector<AxisProjections>& heads,
+                              double (AxisProjections::*value)() const) {
   std::vector<double> values;
   for (const AxisProjections& head : heads) {
     values.push_back((head.*value)());
   }
-  return median(std::move(values));
-}
-
-template <typename Is>
-double share_of(const std::vector<AxisProjections>& heads, const Is& is) {
-  return static_cast<double>(std::ranges::count_if(heads, is)) / static_cast<double>(heads.size());
+  return values;
 }
 
 void add_metrics(const std::vector<AxisProjections>& heads, const std::string& suffix,
                  std::map<std::string, double>& metrics) {
-  metrics["kappa" + suffix] = median_of(heads, &AxisProjections::kappa);
-  metrics["positive" + suffix] =
-      share_of(heads, [](const AxisProjections& head) { return head.kappa() > 0; });
-  metrics["ratio" + suffix] = median_of(heads, &AxisProjections::ratio);
-  metrics["ratio_of_abs" + suffix] = median_of(heads, &AxisProjections::ratio_of_abs);
-  metrics["energy" + suffix] = median_of(heads, &AxisProjections::energy);
+  const std::vector<double> kappas = values_of(heads, &AxisProjections::kappa);
+  metrics["kappa" + suffix] = median(kappas);
+  metrics["positive" + suffix] = positive_share(kappas);
+  metrics["ratio" + suffix] = median(values_of(heads, &AxisProjections::ratio));
+  metrics["ratio_of_abs" + suffix] = median(values_of(heads, &AxisProjections::ratio_of_abs));
+  metrics["energy" + suffix] = median(values_of(heads, &AxisProjections::energy));
 }
 
 // As of text, of normal noise: n_fit rows to fit to, and others.
@@ -163,7 +161,9 @@ void add_noise_metrics(int head_dim, int n_fit, uint64_t seed, kernels::Parallel
       return row;
     };
     NumpyRandom random(seed + at);
-    std::vector<float> scratch(QueryMoments::scratch_floats(head_dim) + 16);
+    Scratch scratch;
+    const Scratch::Frame frame(scratch);
+    const auto block = scratch.take<float>(QueryMoments::scratch_floats(head_dim));
     for (int i = 0; i < n_fit; ++i) {
       moments.add(0, head,
                   {.q = draw(random).data(),
@@ -171,7 +171,7 @@ void add_noise_metrics(int head_dim, int n_fit, uint64_t seed, kernels::Parallel
                    .n_tokens = 1,
                    .first_pos = kernels::kUncountedQueries,
                    .turns = nullptr},
-                  kernels::Rotation{}, align_to_line(scratch.data()));
+                  kernels::Rotation{}, block.data());
     }
     held_out[at].emplace(query_axes(moments, 0, head));
     in_sample[at] = held_out[at];

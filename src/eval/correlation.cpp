@@ -65,23 +65,20 @@ HeadCorrelation correlate(std::span<const double> scores, std::span<const double
           .partial = partial_correlation(both, of(scores, positions), of(attention, positions))};
 }
 
-std::vector<double> sorted_values(const HeadValues& heads) {
+std::vector<double> all_values(const HeadValues& heads) {
   std::vector<double> all;
   for (const std::vector<double>& layer : heads) {
     all.insert(all.end(), layer.begin(), layer.end());
   }
-  std::ranges::sort(all);
   return all;
 }
 
 std::map<std::string, double> metrics_of(const std::map<std::string, HeadValues>& heads) {
-  const std::vector<double> all = sorted_values(heads.at("spearman"));
-  const auto n_positive =
-      static_cast<double>(std::ranges::count_if(all, [](double r) { return r > 0; }));
-  return {{"spearman", quantile(all, 0.5)},
+  const std::vector<double> all = all_values(heads.at("spearman"));
+  return {{"spearman", median(all)},
           {"mean", mean(all)},
-          {"positive", n_positive / static_cast<double>(all.size())},
-          {"partial", quantile(sorted_values(heads.at("partial")), 0.5)}};
+          {"positive", positive_share(all)},
+          {"partial", median(all_values(heads.at("partial")))}};
 }
 
 }  // namespace

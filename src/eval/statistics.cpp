@@ -63,6 +63,12 @@ double median(std::vector<double> values) {
   return values.empty() ? 0 : quantile(values, 0.5);
 }
 
+double positive_share(std::span<const double> values) {
+  WINNOW_CHECK(!values.empty());
+  const auto n_positive = std::ranges::count_if(values, [](double value) { return value > 0; });
+  return static_cast<double>(n_positive) / static_cast<double>(values.size());
+}
+
 std::vector<double> bootstrap_means(std::span<const double> values,
                                     const BootstrapOptions& options) {
   WINNOW_CHECK(!values.empty() && options.n_resamples > 0);

@@ -20,6 +20,8 @@ double mean(std::span<const double> values);  // of at least one
 double quantile(std::span<const double> sorted, double q);
 double median(std::vector<double> values);  // 0 of none
 
+double positive_share(std::span<const double> values);  // how many are above 0; of at least one
+
 enum class BootstrapKind {
   kPercentile,  // quantiles of the resampled means
   kBca,         // bias-corrected and accelerated: Efron, JASA 82 (1987). For skewed values

@@ -87,11 +87,8 @@ HeadSummary head_summary(std::span<const Record* const> records, const std::stri
     for (double& sum : layer) {
       sum /= n;
     }
-    const auto n_heads = static_cast<double>(layer.size());
-    const auto n_positive =
-        static_cast<double>(std::ranges::count_if(layer, [](double mean) { return mean > 0; }));
     summary.medians.push_back(layer.empty() ? std::nan("") : median(layer));
-    summary.positive.push_back(layer.empty() ? std::nan("") : n_positive / n_heads);
+    summary.positive.push_back(layer.empty() ? std::nan("") : positive_share(layer));
   }
   return summary;
 }

@@ -30,6 +30,11 @@ TEST(Quantile, InterpolatesAsNumpyDoes) {
   EXPECT_EQ(quantile(std::vector<double>{5}, 0.3), 5);
 }
 
+TEST(PositiveShare, CountsWhatIsAboveZero) {
+  EXPECT_EQ(positive_share(std::vector<double>{-1, 0, 0.5, 2}), 0.5);
+  EXPECT_EQ(positive_share(std::vector<double>{-1}), 0);
+}
+
 // Table 2.1 there: with ever more resamples the standard error of the mean tends to 23.36.
 TEST(Bootstrap, FindsThePublishedStandardError) {
   const std::vector<double> means = bootstrap_means(kMice, {.n_resamples = 200000, .seed = 1});
