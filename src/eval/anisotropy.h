@@ -26,10 +26,6 @@ class Anisotropy : public OnText {
              std::span<const TokenText> texts, const Windows& windows, bool is_before_rotation)
       : OnText(model, settings, texts, windows), is_before_rotation_(is_before_rotation) {}
 
-  // Policies have no say.
-  std::vector<QuestionMode> modes(std::span<const QuestionMode> /*wanted*/) const override {
-    return {};
-  }
   void measure(const SampleId& sample, std::span<const Arm> arms,
                const std::function<void(Record)>& done, const std::atomic<bool>* cancel) override;
 

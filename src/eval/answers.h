@@ -32,9 +32,6 @@ class Answers : public Experiment {
           bool is_by_role = false)
       : model_(model), settings_(settings), task_(task), is_by_role_(is_by_role) {}
 
-  std::vector<QuestionMode> modes(std::span<const QuestionMode> wanted) const override {
-    return {wanted.begin(), wanted.end()};
-  }
   void measure(const SampleId& sample, std::span<const Arm> arms,
                const std::function<void(Record)>& done, const std::atomic<bool>* cancel) override;
 

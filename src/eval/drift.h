@@ -17,9 +17,6 @@ class Drift : public OnText {
         const Windows& windows, int n_generated)
       : OnText(model, settings, texts, windows), n_generated_(n_generated) {}
 
-  std::vector<QuestionMode> modes(std::span<const QuestionMode> wanted) const override {
-    return modes_with_legacy_order(wanted);
-  }
   void measure(const SampleId& sample, std::span<const Arm> arms,
                const std::function<void(Record)>& done, const std::atomic<bool>* cancel) override;
 

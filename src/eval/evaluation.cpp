@@ -120,6 +120,7 @@ Evaluation::Entry Evaluation::make_entry(const std::string& task) const {
     need(model_ != nullptr || !experiment->needs_model, "a model (--model FILE)");
     need(!texts_.empty() || !experiment->needs_model, "a text to measure on (-f FILE)");
     entry.experiment = experiment->make({.model = model_, .texts = texts_, .options = options_});
+    entry.arms = make_arms(options_.policies, modes_of(*experiment, options_.questions));
   } else {
     ParsedTask parsed = parse_task(task);
     need(model_ != nullptr, "a model (--model FILE)");
@@ -127,8 +128,8 @@ Evaluation::Entry Evaluation::make_entry(const std::string& task) const {
     entry.task = std::move(parsed.task);
     entry.experiment =
         std::make_unique<Answers>(*model_, options_.model, *entry.task, options_.is_by_role);
+    entry.arms = make_arms(options_.policies, options_.questions);
   }
-  entry.arms = make_arms(options_.policies, entry.experiment->modes(options_.questions));
   return entry;
 }
 

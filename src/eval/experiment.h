@@ -44,8 +44,6 @@ class Experiment {
  public:
   virtual ~Experiment() = default;
 
-  // The modes that its arms differ in, of those that were asked for.
-  virtual std::vector<QuestionMode> modes(std::span<const QuestionMode> wanted) const = 0;
   // Measures the sample under these arms, and calls `done` with each one's record as soon as it is there; what is
   // refused is a record too. Throws cancelled.
   virtual void measure(const SampleId& sample, std::span<const Arm> arms,

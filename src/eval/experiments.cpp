@@ -59,4 +59,20 @@ const ExperimentEntry* find_experiment(std::string_view name) {
   return entry == std::end(kExperiments) ? nullptr : entry;
 }
 
+std::vector<QuestionMode> modes_of(const ExperimentEntry& experiment,
+                                   std::span<const QuestionMode> wanted) {
+  std::vector<QuestionMode> modes;
+  if (experiment.policies == PolicyUse::kNone) {
+    return modes;
+  }
+  for (const QuestionMode asked : wanted) {
+    const bool is_legacy = experiment.takes_legacy_order && asked == QuestionMode::kLegacyOrder;
+    const QuestionMode mode = is_legacy ? QuestionMode::kLegacyOrder : QuestionMode::kNone;
+    if (std::ranges::count(modes, mode) == 0) {
+      modes.push_back(mode);
+    }
+  }
+  return modes;
+}
+
 }  // namespace winnow::eval

@@ -36,12 +36,14 @@ int expected_records(const json& config, const Shard& shard, const std::string& 
   int unit = 0;
   int n = 0;
   const auto n_policies = static_cast<int>(config.at("policies").size());
-  const auto n_modes = static_cast<int>(config.at("question").size());
+  std::vector<QuestionMode> wanted;
+  for (const std::string name : config.at("question")) {
+    wanted.push_back(parse_question_modes(name).front());
+  }
   for (const std::string task : config.at("tasks")) {
     const ExperimentEntry* const experiment = find_experiment(task);
-    const bool has_policies = experiment == nullptr || experiment->policies != PolicyUse::kNone;
-    const int n_arms =
-        1 + (has_policies ? (n_policies - 1) * (experiment == nullptr ? n_modes : 1) : 0);
+    const auto n_modes = std::ssize(experiment == nullptr ? wanted : modes_of(*experiment, wanted));
+    const int n_arms = 1 + (n_policies - 1) * static_cast<int>(n_modes);
     const int n_samples = static_cast<int>(config.at("lengths").size()) * config.at("n").get<int>();
     for (int i = 0; i < n_samples; ++i) {
       n += unit++ % shard.k == shard.i - 1 ? n_arms : 0;

@@ -1,7 +1,5 @@
 #include "eval/on_text.h"
 
-#include <algorithm>
-
 #include "base/hash.h"
 #include "base/text.h"
 #include "engine/admission.h"
@@ -17,18 +15,6 @@ constexpr double kLoopedShare = 0.2;
 constexpr double kKnownShare = 0.2;
 
 }  // namespace
-
-std::vector<QuestionMode> OnText::modes_with_legacy_order(std::span<const QuestionMode> wanted) {
-  std::vector<QuestionMode> modes;
-  for (const QuestionMode mode : wanted) {
-    const QuestionMode of_text =
-        mode == QuestionMode::kLegacyOrder ? QuestionMode::kLegacyOrder : QuestionMode::kNone;
-    if (std::ranges::count(modes, of_text) == 0) {
-      modes.push_back(of_text);
-    }
-  }
-  return modes;
-}
 
 TextWindow OnText::window_of(const SampleId& sample, int n_tokens, int n_positions) const {
   if (!settings_.allow_beyond_context) {

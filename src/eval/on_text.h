@@ -18,14 +18,7 @@ class OnText : public Experiment {
          const Windows& windows)
       : model_(model), settings_(settings), windows_(windows), texts_(texts) {}
 
-  // Nobody asks anything.
-  std::vector<QuestionMode> modes(std::span<const QuestionMode> /*wanted*/) const override {
-    return {QuestionMode::kNone};
-  }
-
  protected:
-  // Where arms may also be cut in legacy order.
-  static std::vector<QuestionMode> modes_with_legacy_order(std::span<const QuestionMode> wanted);
   // The sample's window of n_tokens, for sequences of n_positions. Throws invalid_argument: beyond the context, not enough
   // text, or one that repeats itself, which says little of what goes on in a model, where that is not allowed.
   TextWindow window_of(const SampleId& sample, int n_tokens, int n_positions) const;

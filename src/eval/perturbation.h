@@ -15,9 +15,6 @@ class Perturbation : public Experiment {
   Perturbation(const ModelSettings& settings, Geometry geometry)
       : settings_(settings), geometry_(geometry) {}
 
-  std::vector<QuestionMode> modes(std::span<const QuestionMode> /*wanted*/) const override {
-    return {QuestionMode::kNone};
-  }
   void measure(const SampleId& sample, std::span<const Arm> arms,
                const std::function<void(Record)>& done, const std::atomic<bool>* cancel) override;
 

@@ -17,9 +17,6 @@ class Ppl : public OnText {
       const Windows& windows, int n_targets)
       : OnText(model, settings, texts, windows), n_targets_(n_targets) {}
 
-  std::vector<QuestionMode> modes(std::span<const QuestionMode> wanted) const override {
-    return modes_with_legacy_order(wanted);
-  }
   void measure(const SampleId& sample, std::span<const Arm> arms,
                const std::function<void(Record)>& done, const std::atomic<bool>* cancel) override;
 

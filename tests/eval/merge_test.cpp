@@ -75,5 +75,31 @@ TEST(Merge, RefusesWhatDoesNotBelongTogether) {
   });
 }
 
+// Policies are measured on a text once, however many questions tasks are asked, and once more in legacy order.
+TEST(Merge, KnowsTheModesOfExperiments) {
+  const std::string folder = test::temporary_path("merge_modes");
+  Results results(folder, {{"shard", {1, 1}},
+                           {"tasks", {"ppl"}},
+                           {"lengths", {8}},
+                           {"n", 1},
+                           {"policies", {"full", "knorm:budget=4"}},
+                           {"question", {"agnostic", "aware", "legacy-order"}}});
+  const auto add = [&](const std::string& policy, const std::string& question) {
+    Record record;
+    record.task = "ppl";
+    record.n_tokens = 8;
+    record.policy = policy;
+    record.question = question;
+    record.metrics["nll"] = 1;
+    results.add(record);
+  };
+  add("full", "none");
+  add("knorm:budget=4", "none");
+  EXPECT_NE(refusal({folder}).find("2 of 3 records: it has not ended"), std::string::npos);
+  add("knorm:budget=4", "legacy-order");
+  const std::vector<std::string> folders{folder};
+  EXPECT_EQ(merge(folders, test::temporary_path("merge_all_modes"), "").groups.size(), 3);
+}
+
 }  // namespace
 }  // namespace winnow::eval
