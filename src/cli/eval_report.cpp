@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "eval/record.h"
@@ -100,16 +101,15 @@ const TableKind& table_kind(std::string_view primary) {
        /*has_cache=*/false},
   };
   const auto* const found = std::ranges::find(kinds, primary, &TableKind::primary);
-  return found == std::end(kinds) ? kinds[0] : *found;
+  WINNOW_CHECK(found != std::end(kinds));
+  return *found;
 }
 
 // Of these groups, which are those of a task and length.
 std::string_view primary_of(std::span<const Group> groups) {
   for (const Group& group : groups) {
-    for (const char* const name : eval::kPrimaryMetrics) {
-      if (group.metrics.contains(name)) {
-        return name;
-      }
+    if (const char* const name = eval::primary_metric(group.metrics)) {
+      return name;
     }
   }
   return "score";

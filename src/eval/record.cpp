@@ -57,15 +57,6 @@ void visit(RecordType& r, Visitor&& field) {
 
 }  // namespace
 
-const char* primary_metric(const std::map<std::string, double>& metrics) {
-  for (const char* const name : kPrimaryMetrics) {
-    if (metrics.contains(name)) {
-      return name;
-    }
-  }
-  return nullptr;
-}
-
 ordered_json to_json(const Record& record) {
   ordered_json object;
   visit(record, [&](const char* key, const auto& value) { object[key] = value; });
@@ -85,7 +76,12 @@ Record record_of(const json& object) {
     read(object, "heads", record.heads);
   }
   if (record.refused.empty() && primary_metric(record.metrics) == nullptr) {
-    throw Error(ErrorCode::kBadData, "'metrics' has neither a score nor a likelihood");
+    std::string allowed;
+    for (const char* const name : kPrimaryMetrics) {
+      allowed += (allowed.empty() ? "" : ", ") + std::string(name);
+    }
+    throw Error(ErrorCode::kBadData,
+                "'metrics' has none of those that arms are compared by (" + allowed + ")");
   }
   return record;
 }

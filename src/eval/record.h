@@ -70,8 +70,16 @@ struct Record {
 // What arms are compared by: the first of these that was measured.
 inline constexpr const char* kPrimaryMetrics[] = {"nll", "score", "perturbation", "spearman",
                                                   "kappa"};
-// Null where none was.
-const char* primary_metric(const std::map<std::string, double>& metrics);
+// Of metrics by name; null where none was.
+template <typename Value>
+const char* primary_metric(const std::map<std::string, Value>& metrics) {
+  for (const char* const name : kPrimaryMetrics) {
+    if (metrics.contains(name)) {
+      return name;
+    }
+  }
+  return nullptr;
+}
 
 nlohmann::ordered_json to_json(const Record& record);
 // Throws bad_data, naming the key that is missing or of another type.

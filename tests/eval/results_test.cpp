@@ -55,6 +55,11 @@ TEST(Records, ComeBackAsTheyWere) {
   json["index"] = "three";
   EXPECT_NE(error_of(ErrorCode::kBadData, [&] { record_of(json); }).find("'index' is string"),
             std::string::npos);
+  json = nlohmann::json::parse(to_json(one).dump());
+  json["metrics"] = {{"kl", 0.5}};
+  EXPECT_NE(error_of(ErrorCode::kBadData, [&] { record_of(json); })
+                .find("(nll, score, perturbation, spearman, kappa)"),
+            std::string::npos);
   error_of(ErrorCode::kBadData, [] { record_of(nlohmann::json(7)); });
 }
 

@@ -113,8 +113,8 @@ TEST(Summary, LikelihoodsBecomePerplexities) {
   EXPECT_DOUBLE_EQ(ppl.value, std::exp(2.0));
   EXPECT_GE(ppl.interval.low, std::exp(1.0));
   EXPECT_LE(ppl.interval.high, std::exp(3.0) * (1 + 1e-12));
-  EXPECT_STREQ(primary_metric({{"nll", 1}}), "nll");
-  EXPECT_STREQ(primary_metric({{"score", 1}}), "score");
+  EXPECT_STREQ(primary_metric(records[0].metrics), "nll");
+  EXPECT_STREQ(primary_metric(record(0, "full", 1).metrics), "score");
 }
 
 TEST(Guards, AFullCacheThatFailsIsNoComparison) {
