@@ -39,11 +39,11 @@ std::vector<roles::Label> token_labels(std::span<const model::ByteRange> bytes,
     roles::Label best;
     bool is_found = false;
     for (auto span = first; span != spans.end() && span->begin < token.end; ++span) {
-      const int is_better = rank(span->label.role, precedence) - rank(best.role, precedence);
-      if (!is_found || is_better > 0) {
+      const int lead = rank(span->label.role, precedence) - rank(best.role, precedence);
+      if (!is_found || lead > 0) {
         best = span->label;
         is_found = true;
-      } else if (is_better == 0) {
+      } else if (lead == 0) {
         best.depth = std::max(best.depth, span->label.depth);
       }
     }

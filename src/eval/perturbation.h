@@ -6,9 +6,9 @@
 
 namespace winnow::eval {
 
-// A sample is one head of n_tokens planted rows (eval/planted_rows.h); sample `index` of the run's seed 0 begins with 0, the
-// published one, and each policy cuts the rows as it would a prompt's. Keys stand in for the queries that rows had while they
-// were read, as in the published comparison. `perturbation` is 0 where nothing changes.
+// A sample is one head of n_tokens planted rows (eval/planted_rows.h); sample 0 of seed 0 is the published one of its length.
+// Each policy cuts the rows as it would a prompt's. Keys stand in for the queries that rows had while they were read, as in
+// the published comparison. `perturbation` is 0 where nothing changes.
 class Perturbation : public Experiment {
  public:
   // The settings outlive it; of them, row types and threads matter.

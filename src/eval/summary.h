@@ -25,14 +25,15 @@ struct Difference {
   std::string verdict;  // in words
 };
 
-// All records of an arm at one task and length.
+// One value of every head, over the samples of a group.
 struct HeadSummary {
-  HeadValues means;  // over the samples
+  HeadValues means;
   // [n_layers] of these; a layer without heads has NaN.
   std::vector<double> medians;
   std::vector<double> positive;  // shares above 0
 };
 
+// All records of an arm at one task and length.
 struct Group {
   std::string task;
   int n_tokens = 0;

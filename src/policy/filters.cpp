@@ -286,7 +286,7 @@ std::vector<uint64_t> text_stretches(std::span<const int32_t> tokens) {
   for (size_t i = 0; i + kStretch <= tokens.size(); ++i) {
     uint64_t hash = 0;
     for (const int32_t token : tokens.subspan(i, kStretch)) {
-      hash = splitmix64(hash ^ static_cast<uint32_t>(token));
+      hash = hash_with(hash, token);
     }
     if (hash % kOneIn == 0) {
       hashes.push_back(hash / kOneIn);  // no negative ones, for NumPy's integers

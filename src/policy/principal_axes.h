@@ -16,7 +16,7 @@ struct PrincipalAxes {
   }
 };
 
-// Of a symmetric matrix [n, n] whose elements are finite. Throws internal where the solver does not come to an end.
+// Of a symmetric matrix [n, n] whose elements are finite, so that the solver comes to an end.
 PrincipalAxes principal_axes(std::span<const double> matrix, size_t n);
 
 // The right singular vectors of rows [n_rows, n], n_rows >= 1, not centred, by a singular value decomposition; values are
