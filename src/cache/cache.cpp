@@ -147,7 +147,8 @@ HeadRows Cache::rows(int layer, int kv_head) const {
       .output_norms = output_norms(layer, kv_head),
       .rotations = shape_.stores_rotations
                        ? reinterpret_cast<const int32_t*>(data + range.rotations)
-                       : nullptr};
+                       : nullptr,
+      .scores_are_projections = shape_.scores_are_projections && !remote_};
 }
 
 std::vector<int32_t> Cache::positions(int layer, int kv_head) const {

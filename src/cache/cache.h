@@ -22,12 +22,13 @@ struct CacheShape {
   int head_dim = 0;
   RowType key_type = RowType::kF16;
   RowType value_type = RowType::kF16;
-  int max_rows = 0;                  // rows a head may ever hold at once
-  bool stores_scores = false;        // keep a static score beside each row
-  bool stores_mass = false;          // and the softmax weight that it has received
-  bool stores_output_norms = false;  // and what its value weighs in the layer's output
-  bool stores_rotations = false;     // and the position that its key is rotated to
-  int kept_rows = 0;                 // that most heads hold once they have been cut; 0: not known
+  int max_rows = 0;                     // rows a head may ever hold at once
+  bool stores_scores = false;           // keep a static score beside each row
+  bool scores_are_projections = false;  // of the key; else its squared norm
+  bool stores_mass = false;             // and the softmax weight that it has received
+  bool stores_output_norms = false;     // and what its value weighs in the layer's output
+  bool stores_rotations = false;        // and the position that its key is rotated to
+  int kept_rows = 0;       // that most heads hold once they have been cut; 0: not known
   bool is_remote = false;  // keys, values and scores lie in a device's memory (cache/remote_rows.h)
   // [n_layers]: how many positions a query of the layer sees, its own included; 0: all. Empty: all layers see all.
   std::vector<int> swa_windows = {};

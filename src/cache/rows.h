@@ -42,6 +42,8 @@ struct HeadRows {
   float* output_norms = nullptr;
   // [n] the position that each key is rotated to, or null: its own.
   const int32_t* rotations = nullptr;
+  // What scores are: projections of keys (kernels::ScoreDirections), or their squared norms.
+  bool scores_are_projections = false;
 
   int n_visible() const { return n - n_hidden; }
   bool is_evicted(int slot) const { return hidden != nullptr && hidden[slot] == kEvicted; }

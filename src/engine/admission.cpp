@@ -97,9 +97,14 @@ void check_admissible(const Sequence& sequence, const Arrival& arrival,
            "' has a budget that depends on the prompt and is not resolved");
   }
   const policy::Needs needs = sequence.policy.needs();
-  if ((needs.key_norms && !shape.stores_scores) || (needs.column_mass && !shape.stores_mass)) {
+  const bool lacks_scores =
+      needs.static_scores() &&
+      (!shape.stores_scores || shape.scores_are_projections != needs.key_projections);
+  if (lacks_scores || (needs.column_mass && !shape.stores_mass)) {
     refuse("its policy '" + sequence.policy.spec() + "' needs " +
-           (needs.key_norms && !shape.stores_scores ? "key norms" : "column mass") +
+           (!lacks_scores           ? "column mass"
+            : needs.key_projections ? "key projections"
+                                    : "key norms") +
            ", which its cache does not store");
   }
   const policy::Policy& policy = sequence.policy;

@@ -100,7 +100,7 @@ void Benchmark::check_fits(const BenchmarkTest& test) {
        .order = order_,
        .has_all_logits = false,
        .n_mass_rows = shape().stores_mass ? cache::Cache::most_slots(plan.max_rows) : 0,
-       .is_counted = policy_.needs().query_moments,
+       .needs_turns = needs_turns(policy_),
        .is_compared = policy_.needs().residual_similarity,
        .n_rows = shape().max_rows,
        .is_contiguous = policy_.is_contiguous()});

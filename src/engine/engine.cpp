@@ -533,24 +533,24 @@ Engine::Footprint Engine::footprint(const Workload& work) {
                                          .has_logits = true});
   const GraphShape decode{
       .first_layer = 0, .n_layers = n_layers, .n_tokens = 1, .has_logits = true};
-  return {
-      .graph_bytes =
-          std::max({layers, output, work.n_decoded > 0 ? graphs_.measure(decode) : size_t{0}}),
-      .scratch_bytes =
-          (work.is_legacy ? end_aligned_.measure_scratch(work.n_rows) : 0) +
-          step_.measure_scratch(
-              {.n_positions = work.n_held + work.n_prompt + work.n_decoded,
-               .is_decoded = work.n_decoded > 0,
-               .n_mass_rows =
-                   std::min(work.n_mass_rows, work.n_held + work.n_prompt + work.n_decoded),
-               .n_counted = work.is_counted ? std::clamp(work.n_prompt, 1, options_.n_batch) : 0,
-               .n_rows = work.n_rows,
-               .is_turned = work.is_contiguous,
-               .rotation_end = work.rotation_end}),
-      .residual_bytes =
-          is_layer_major
-              ? n_residual_rows * static_cast<size_t>(model_.hyper().n_embd) * sizeof(float)
-              : 0};
+  return {.graph_bytes =
+              std::max({layers, output, work.n_decoded > 0 ? graphs_.measure(decode) : size_t{0}}),
+          .scratch_bytes =
+              (work.is_legacy ? end_aligned_.measure_scratch(work.n_rows) : 0) +
+              step_.measure_scratch(
+                  {.n_positions = work.n_held + work.n_prompt + work.n_decoded,
+                   .is_decoded = work.n_decoded > 0,
+                   .n_mass_rows =
+                       std::min(work.n_mass_rows, work.n_held + work.n_prompt + work.n_decoded),
+                   .n_with_turns =
+                       work.needs_turns ? std::clamp(work.n_prompt, 1, options_.n_batch) : 0,
+                   .n_rows = work.n_rows,
+                   .is_turned = work.is_contiguous,
+                   .rotation_end = work.rotation_end}),
+          .residual_bytes =
+              is_layer_major
+                  ? n_residual_rows * static_cast<size_t>(model_.hyper().n_embd) * sizeof(float)
+                  : 0};
 }
 
 }  // namespace winnow::engine

@@ -94,7 +94,7 @@ class Engine {
     PrefillOrder order;
     bool has_all_logits;       // of every prompt token
     int n_mass_rows;           // the most rows of a head where the policy wants column mass, else 0
-    bool is_counted;           // the policy wants the moments of queries
+    bool needs_turns;          // the policy wants to know how far tokens are rotated
     bool is_compared = false;  // the policy wants to know what attention changes
     int n_rows;                // the most rows of a head
     bool is_contiguous = false;  // the policy's positions are

@@ -101,11 +101,13 @@ void Evictor::fetch(const Sequence& sequence, int first_layer) {
       rows_[i].scores = fetched_scores_.data() + i * n_most;
     }
   }
-  if (!needs.keys && !needs.values) {
+  // A device writes no projections: they are taken of the keys here.
+  const bool reads_keys = needs.keys || needs.key_projections;
+  if (!reads_keys && !needs.values) {
     return;
   }
   const size_t row_bytes =
-      (needs.keys ? shape.key_bytes() : 0) + (needs.values ? shape.value_bytes() : 0);
+      (reads_keys ? shape.key_bytes() : 0) + (needs.values ? shape.value_bytes() : 0);
   size_t n_bytes = 0;
   for (const cache::HeadRows& rows : rows_) {
     n_bytes += static_cast<size_t>(rows.n) * row_bytes;
@@ -116,8 +118,8 @@ void Evictor::fetch(const Sequence& sequence, int first_layer) {
     cache::HeadRows& rows = rows_[i];
     const int layer = first_layer + static_cast<int>(i) / shape.n_kv_heads;
     const int kv_head = static_cast<int>(i) % shape.n_kv_heads;
-    std::byte* const keys = needs.keys ? next : nullptr;
-    next += needs.keys ? static_cast<size_t>(rows.n) * shape.key_bytes() : 0;
+    std::byte* const keys = reads_keys ? next : nullptr;
+    next += reads_keys ? static_cast<size_t>(rows.n) * shape.key_bytes() : 0;
     std::byte* const values = needs.values ? next : nullptr;
     next += needs.values ? static_cast<size_t>(rows.n) * shape.value_bytes() : 0;
     remote.read(layer, kv_head, rows.n, keys, values);

@@ -51,6 +51,7 @@ class Evictor {
   bool evict(Sequence& sequence, int layer, int64_t share);
 
   kernels::ParallelFor& parallel() { return parallel_; }
+  const kernels::Rotation& rotation() const { return turns_.rotation(); }  // of queries and keys
 
  private:
   void view(const Sequence& sequence, int first_layer, int n_layers);

@@ -123,7 +123,8 @@ void Chunk::add(Sequence& sequence, std::span<const Token> more, int first_pos, 
        .queries = sequence.queries.shape().n_queries > 0 ? &sequence.queries : nullptr,
        .similarity = is_prompt && !sequence.similarity.is_empty() ? &sequence.similarity : nullptr,
        .moments = sequence.moments.shape().n_heads > 0 ? &sequence.moments : nullptr,
-       .mass_decay = sequence.policy.needs().mass_decay});
+       .mass_decay = sequence.policy.needs().mass_decay,
+       .directions = sequence.policy.score_directions()});
   sequences.push_back(&sequence);
   tokens.insert(tokens.end(), more.begin(), more.end());
   for (int i = 0; i < n; ++i) {

@@ -18,6 +18,7 @@
 #include "kernels/append.h"
 #include "kernels/machine_speed.h"
 #include "kernels/parallel.h"
+#include "policy/filters.h"
 #include "policy/protect.h"
 #include "policy/select.h"
 
@@ -80,6 +81,26 @@ class RandomOutputWeights final : public policy::OutputWeights {
   std::vector<float> elements_;  // [n_embd] of every row
 };
 
+// Rows here are of one layer, which filters of more layers have, and are not rotated.
+void check_filter_heads(const policy::Policy& policy, const PolicyBenchmarkOptions& options) {
+  const policy::Filters* const filters = policy.filters();
+  if (filters == nullptr) {
+    return;
+  }
+  std::string problem;
+  if (filters->shape.n_kv_heads != options.n_kv_heads ||
+      filters->shape.head_dim != options.head_dim) {
+    problem = "has filters of " + std::to_string(filters->shape.n_kv_heads) + " KV heads of " +
+              std::to_string(filters->shape.head_dim) + ", and rows are of " +
+              std::to_string(options.n_kv_heads) + " of " + std::to_string(options.head_dim);
+  } else if (filters->frame == policy::FilterFrame::kPre) {
+    problem = "has filters from before rotation, and rows here are not rotated";
+  }
+  if (!problem.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "policy '" + policy.spec() + "' " + problem);
+  }
+}
+
 class PolicyBenchmark {
  public:
   PolicyBenchmark(const policy::Policy& policy, const PolicyBenchmarkOptions& options)
@@ -91,7 +112,8 @@ class PolicyBenchmark {
                 .key_type = options.row_type,
                 .value_type = options.row_type,
                 .max_rows = options.n_rows,
-                .stores_scores = policy.needs().key_norms,
+                .stores_scores = policy.needs().static_scores(),
+                .scores_are_projections = policy.needs().key_projections,
                 .stores_mass = policy.needs().column_mass,
                 .stores_output_norms = policy.needs().output_weights}),
         attention_({.n_heads = kGroupSize * options.n_kv_heads,
@@ -208,8 +230,12 @@ class PolicyBenchmark {
   kernels::NewRows new_rows(int head, int first, int n_rows) const {
     const auto dim = static_cast<size_t>(options_.head_dim);
     const float* const keys = elements_.data() + static_cast<size_t>(first + head) * dim;
-    return {
+    kernels::NewRows rows{
         .keys = keys, .values = keys + dim, .stride = dim, .n_rows = n_rows, .first_pos = first};
+    if (const kernels::ScoreDirections* const directions = policy_.score_directions()) {
+      rows.direction = directions->of(0, head);
+    }
+    return rows;
   }
 
   void append(Cache& cache, int head, int first, int n_rows) {
@@ -255,7 +281,7 @@ class PolicyBenchmark {
     };
     std::vector<std::span<const uint64_t>> all;
     const policy::Needs needs = policy_.needs();
-    if (needs.key_norms) {
+    if (needs.static_scores()) {
       all.push_back(words(rows.scores, shape_.score_bytes()));
     }
     if (needs.column_mass) {
@@ -455,6 +481,7 @@ class PolicyBenchmark {
 PolicyBenchmarkResult benchmark_policy(const policy::Policy& policy,
                                        const PolicyBenchmarkOptions& options) {
   WINNOW_CHECK(!policy.is_unlimited());
+  check_filter_heads(policy, options);
   return PolicyBenchmark(policy, options).run();
 }
 

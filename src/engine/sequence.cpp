@@ -124,6 +124,39 @@ std::vector<cache::HeadRows> all_rows(const cache::Cache& cache) {
   return rows;
 }
 
+// Whether the static scores in the sequence's cache are those that the policy needs.
+bool stores_scores_of(const Sequence& sequence, const policy::Policy& policy) {
+  const kernels::ScoreDirections* const stored = sequence.policy.score_directions();
+  const kernels::ScoreDirections* const needed = policy.score_directions();
+  return sequence.cache.shape().stores_scores &&
+         (stored == needed || (stored != nullptr && needed != nullptr && *stored == *needed));
+}
+
+// Has the views `rows` [n_layers, n_kv_heads] show the static scores that the policy needs, which lie in `scores`; none where
+// it needs none.
+void compute_static_scores(const policy::Policy& policy, int n_kv_heads, Evictor& evictor,
+                           std::vector<std::vector<float>>& scores,
+                           std::vector<cache::HeadRows>& rows) {
+  const kernels::ScoreDirections* const directions = policy.score_directions();
+  evictor.parallel().run(static_cast<int>(rows.size()), [&](int item, int /*thread*/) {
+    const auto head = static_cast<size_t>(item);
+    rows[head].scores = nullptr;
+    rows[head].scores_are_projections = false;
+    if (!policy.needs().static_scores()) {
+      return;
+    }
+    scores[head].resize(static_cast<size_t>(rows[head].n));
+    if (directions == nullptr) {
+      kernels::static_scores(rows[head], {}, scores[head]);
+    } else {
+      kernels::project_keys(rows[head], *directions, item / n_kv_heads, item % n_kv_heads,
+                            &evictor.rotation(), scores[head]);
+    }
+    rows[head].scores = scores[head].data();
+    rows[head].scores_are_projections = directions != nullptr;
+  });
+}
+
 policy::KeptSlots held_slots(const std::vector<cache::HeadRows>& rows) {
   policy::KeptSlots slots;
   for (const cache::HeadRows& head : rows) {
@@ -143,7 +176,8 @@ Sequence copy(const Sequence& sequence, policy::Policy policy, int max_rows,
               policy::KeyDirections directions) {
   cache::CacheShape shape = sequence.cache.shape();
   const policy::Needs needs = policy.needs();
-  shape.stores_scores = needs.key_norms;
+  shape.stores_scores = needs.static_scores();
+  shape.scores_are_projections = needs.key_projections;
   shape.stores_mass = needs.column_mass;
   shape.stores_output_norms = needs.output_weights;
   shape.stores_rotations = policy.is_contiguous();
@@ -189,7 +223,8 @@ cache::CacheShape cache_shape(const model::Hyperparameters& hyper, cache::RowTyp
           .key_type = key_type,
           .value_type = value_type,
           .max_rows = max_rows,
-          .stores_scores = policy.needs().key_norms,
+          .stores_scores = policy.needs().static_scores(),
+          .scores_are_projections = policy.needs().key_projections,
           .stores_mass = policy.needs().column_mass,
           .stores_output_norms = policy.needs().output_weights,
           .stores_rotations = policy.is_contiguous(),
@@ -239,6 +274,11 @@ void freeze_directions(Sequence& sequence, int first_layer, int n_layers) {
   }
 }
 
+bool needs_turns(const policy::Policy& policy) {
+  const kernels::ScoreDirections* const directions = policy.score_directions();
+  return policy.needs().query_moments || (directions != nullptr && directions->is_before_rotation);
+}
+
 size_t policy_bytes(const model::Hyperparameters& hyper, const policy::Policy& policy) {
   return kernels::QueryWindow::bytes(window_shape(hyper, policy)) +
          (policy.needs().query_moments ? kernels::QueryMoments::bytes(moments_shape(hyper)) : 0) +
@@ -272,14 +312,10 @@ Sequence fork(const Sequence& sequence, ForkOptions options, Evictor& evictor) {
   check_seen(sequence, *options.policy);
   check_rotations(sequence, *options.policy);
   const Stopwatch stopwatch;
-  std::vector<std::vector<float>> norms(rows.size());
-  if (options.policy->needs().key_norms && !sequence.cache.shape().stores_scores) {
-    evictor.parallel().run(static_cast<int>(rows.size()), [&](int item, int /*thread*/) {
-      const auto head = static_cast<size_t>(item);
-      norms[head].resize(static_cast<size_t>(rows[head].n));
-      kernels::squared_key_norms(rows[head], norms[head]);
-      rows[head].scores = norms[head].data();
-    });
+  std::vector<std::vector<float>> scores(rows.size());
+  if (!stores_scores_of(sequence, *options.policy)) {
+    compute_static_scores(*options.policy, sequence.cache.shape().n_kv_heads, evictor, scores,
+                          rows);
   }
   policy::KeptSlots slots = held_slots(rows);
   std::vector<policy::LayerView> views;

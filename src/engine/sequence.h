@@ -98,6 +98,9 @@ kernels::ResidualSimilarity residual_similarity(const model::Hyperparameters& hy
 policy::KeyDirections key_directions(const model::Hyperparameters& hyper,
                                      const policy::Policy& policy);
 
+// Whether a step of such a sequence needs how far its tokens are rotated (kernels::Slice::needs_turns).
+bool needs_turns(const policy::Policy& policy);
+
 // What these will take, beside the cache.
 size_t policy_bytes(const model::Hyperparameters& hyper, const policy::Policy& policy);
 

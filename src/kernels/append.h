@@ -15,11 +15,12 @@ struct NewRows {
   int n_rows;
   int first_pos;           // absolute position of row 0; the others follow
   int first_rotation = 0;  // what its key is rotated to, where the cache stores that
+  // [head_dim] what keys are projected on for their static score. Empty: that is their squared norm.
+  std::span<const float> direction = {};
 };
 
 // Converts the rows to the cache's types. A finite element beyond the type's range is stored as its largest finite
-// value and counted. Where the target has scores, each row's is its squared key norm, of the key as stored,
-// summed in the canonical order (kernels/cpu/rows-inl.h).
+// value and counted. Where the target has scores, each row's is static_scores() of the key as stored.
 cache::Cache::AppendCounts append_rows(const NewRows& rows, const cache::CacheShape& shape,
                                        const cache::Cache::Target& target) noexcept;
 
@@ -28,7 +29,9 @@ cache::Cache::AppendCounts append_rows(const NewRows& rows, const cache::CacheSh
 void rewrite_values(cache::Cache& cache, int layer, int kv_head, std::span<const int> slots,
                     std::span<const float> values);
 
-// The static scores of cached rows, computed anew from their keys: norms [rows.n], the same bits as at append.
-void squared_key_norms(const cache::HeadRows& rows, std::span<float> norms);
+// The static scores of cached rows from their keys, the same bits as at append: the canonical dot product
+// (kernels/cpu/rows-inl.h) of each key with the direction [head_dim] or, where that is empty, with itself. scores [rows.n].
+void static_scores(const cache::HeadRows& rows, std::span<const float> direction,
+                   std::span<float> scores);
 
 }  // namespace winnow::kernels

@@ -41,7 +41,7 @@ void StepContext::set_slices(std::span<const Slice> slices) {
   n_turned_rows_ = 0;
   Rows rows;
   int rotation_end = 0;
-  bool is_counted = false;
+  bool needs_turns = false;
   int index = 0;
   for (const Slice& slice : slices_) {
     WINNOW_CHECK(slice.first_token == n_tokens_ && slice.n_tokens > 0);
@@ -59,7 +59,7 @@ void StepContext::set_slices(std::span<const Slice> slices) {
       n_mass_rows_ = std::max(
           n_mass_rows_, std::min(slice.cache->longest_slots(), slice.first_pos) + slice.n_tokens);
     }
-    is_counted |= slice.moments != nullptr;
+    needs_turns |= slice.needs_turns();
     if (slice.is_prompt) {
       add_prompt_items(index);
     } else {
@@ -78,7 +78,7 @@ void StepContext::set_slices(std::span<const Slice> slices) {
     if (memory_.size() < needed) {
       memory_.resize(needed);
     }
-    if (is_counted) {
+    if (needs_turns) {
       set_turns();
     }
     if (n_turned_rows_ > 0) {
@@ -103,7 +103,7 @@ void StepContext::set_turns() {
     turns_.resize(n_floats);
   }
   for (const Slice& slice : slices_) {
-    for (int i = 0; slice.moments != nullptr && i < slice.n_tokens; ++i) {
+    for (int i = 0; slice.needs_turns() && i < slice.n_tokens; ++i) {
       turns_at(rotation(), slice.first_rotation + i,
                {turns_.data() + static_cast<size_t>(slice.first_token + i) * n_rot, n_rot});
     }
@@ -135,7 +135,7 @@ size_t StepContext::memory_floats(const Rows& rows, int n_decode_groups) const {
 }
 
 size_t StepContext::measure_scratch(const Demand& demand) const {
-  const size_t turns = static_cast<size_t>(demand.n_counted) * rotation().n_rot();
+  const size_t turns = static_cast<size_t>(demand.n_with_turns) * rotation().n_rot();
   const int n_slots = cache::Cache::most_slots(demand.n_rows);
   const Rows rows{.n_positions = demand.n_positions,
                   .n_most = n_slots,
@@ -224,17 +224,51 @@ void StepContext::append(int layer, const ggml_tensor* k, const ggml_tensor* v, 
       }
       const size_t first =
           static_cast<size_t>(slice.first_token) * token + static_cast<size_t>(kv_head) * row;
-      const NewRows rows{.keys = static_cast<const float*>(k->data) + first,
-                         .values = static_cast<const float*>(v->data) + first,
-                         .stride = token,
-                         .n_rows = slice.n_tokens,
-                         .first_pos = slice.first_pos,
-                         .first_rotation = slice.first_rotation};
+      NewRows rows{.keys = static_cast<const float*>(k->data) + first,
+                   .values = static_cast<const float*>(v->data) + first,
+                   .stride = token,
+                   .n_rows = slice.n_tokens,
+                   .first_pos = slice.first_pos,
+                   .first_rotation = slice.first_rotation};
       cache::Cache& cache = *slice.cache;
-      const auto target = cache.reserve(layer, kv_head, slice.n_tokens);
+      auto target = cache.reserve(layer, kv_head, slice.n_tokens);
+      if (slice.directions != nullptr) {
+        rows.direction = slice.directions->of(layer, kv_head);
+      }
+      if (!rows.direction.empty() && slice.directions->is_before_rotation) {
+        const cache::Cache::Target scored = target;
+        target.scores = nullptr;
+        const auto counts = append_rows(rows, cache.shape(), target);
+        score_turned(slice, rows.direction, scored, scratch_of(thread));
+        cache.commit(layer, kv_head, slice.n_tokens, counts);
+        continue;
+      }
       cache.commit(layer, kv_head, slice.n_tokens, append_rows(rows, cache.shape(), target));
     }
   }
+}
+
+void StepContext::score_turned(const Slice& slice, std::span<const float> direction,
+                               const cache::Cache::Target& target, float* scratch) const noexcept {
+  const cache::CacheShape& shape = slice.cache->shape();
+  const cache::HeadRows rows{.keys = target.keys,
+                             .values = target.values,
+                             .positions = target.positions,
+                             .scores = nullptr,
+                             .mass = nullptr,
+                             .hidden = nullptr,
+                             .n = slice.n_tokens,
+                             .n_hidden = 0,
+                             .head_dim = shape.head_dim,
+                             .key_type = shape.key_type,
+                             .value_type = shape.value_type,
+                             .has_nonfinite_values = false};
+  const size_t n_rot = rotation().n_rot();
+  const auto n_tokens = static_cast<size_t>(slice.n_tokens);
+  turned_scores(
+      rows, direction, rotation(),
+      std::span(turns_).subspan(static_cast<size_t>(slice.first_token) * n_rot, n_tokens * n_rot),
+      {scratch, direction.size()}, {target.scores, n_tokens});
 }
 
 void StepContext::attend(const LayerOps& ops, const ggml_tensor* q, ggml_tensor* out, int thread,

@@ -19,6 +19,7 @@
 #include "kernels/query_window.h"
 #include "kernels/residual_similarity.h"
 #include "kernels/rotation.h"
+#include "kernels/score_directions.h"
 
 namespace winnow::kernels {
 
@@ -35,6 +36,12 @@ struct Slice {
   QueryMoments* moments = nullptr;           // where they are counted; null: nowhere
   ActivationObserver* observer = nullptr;    // whom they are shown; null: nobody
   float mass_decay = 1;  // a generated token multiplies column mass with this first
+  const ScoreDirections* directions = nullptr;  // what keys are projected on; null: on nothing
+
+  // Whether how far each token is rotated is wanted beside its query and key.
+  bool needs_turns() const {
+    return moments != nullptr || (directions != nullptr && directions->is_before_rotation);
+  }
 };
 
 class StepContext;
@@ -76,7 +83,7 @@ class StepContext {
     int n_positions = 0;
     bool is_decoded = false;  // some of them are generated
     int n_mass_rows = 0;      // the most rows of a head whose column mass is wanted, else 0
-    int n_counted = 0;        // the most tokens in a step whose queries are counted
+    int n_with_turns = 0;     // the most tokens in a step with Slice::needs_turns()
     int n_rows = 0;           // the most rows of a head
     bool is_turned = false;   // their positions are contiguous, so that keys may be turned
     int rotation_end = 0;     // and this is behind the position that one was rotated to before
@@ -112,6 +119,9 @@ class StepContext {
   void add_prompt_items(int slice_index);
   void add_decode_items(int slice_index);
   void set_turns();  // throws std::bad_alloc
+  // The static scores of a slice's rows just written to `target`, along a direction from before rotation.
+  void score_turned(const Slice& slice, std::span<const float> direction,
+                    const cache::Cache::Target& target, float* scratch) const noexcept;
   const Rotation& rotation() const { return turns_of_keys_.rotation(); }
   // The most positions and rows that scratch is measured for.
   struct Rows {
@@ -153,7 +163,7 @@ class StepContext {
   int n_turned_rows_ = 0;
   std::unique_ptr<std::mutex[]> mass_mutexes_;  // [n_kv_heads]: a head's tiles add to the same rows
   std::vector<float> memory_;
-  std::vector<float> turns_;  // [n_tokens, n_rot], where queries are counted
+  std::vector<float> turns_;                          // [n_tokens, n_rot], where a slice needs them
   std::unique_ptr<std::atomic<int>[]> n_items_done_;  // [n_decode_groups]
   int n_counters_ = 0;
 };

@@ -60,7 +60,7 @@ LayerView contiguous_view(const Choice::Head& head, const Scorer& scorer, Scratc
     return view;
   }
   view.next_rotation = kernels::contiguous_end(head.rows());
-  if (!scorer.needs().keys) {
+  if (!scorer.needs().keys && !scorer.needs().key_projections) {
     return view;
   }
   return scorer.looks_at_layer()

@@ -54,7 +54,7 @@ inline constexpr Method kMethods[] = {
     {"lagkv", "value", false, make_lagkv, "reads each key and value twice", 16,
      "keeps the rows whose channels spread most, measured by the rows after them",
      "the last partition of lag rows, and the rest"},
-    {"qfilters", "projection", true, make_qfilters, "reads each key", 16,
+    {"qfilters", "projection", true, make_qfilters, "reads 4 bytes a row, written at append", 0,
      "keeps the rows whose keys reach farthest along a direction that was calibrated from queries",
      "none", true},
     {"qfilters@keysvd", "projection", false, make_qfilters_keysvd, "reads each key", 16,

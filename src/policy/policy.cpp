@@ -319,7 +319,15 @@ Needs Policy::needs() const {
   if (merger_ != nullptr) {
     needs.add(merger_->needs());
   }
+  if (needs.key_projections && is_contiguous()) {  // keys move to other places: nothing is static
+    needs.key_projections = false;
+    needs.keys = true;
+  }
   return needs;
+}
+
+const kernels::ScoreDirections* Policy::score_directions() const {
+  return needs().key_projections ? scorer_->score_directions() : nullptr;
 }
 
 const Filters* Policy::filters() const {

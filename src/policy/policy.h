@@ -146,6 +146,8 @@ class Policy {
   bool is_contiguous() const { return options_.positions == "contiguous"; }
   // The filters that it scores by, which are of one model; null where there are none.
   const Filters* filters() const;
+  // What static scores in its cache are projections on; null where it needs none, or keys' squared norms.
+  const kernels::ScoreDirections* score_directions() const;
   bool is_resolved() const { return budget_rows_ > 0; }
   // The following need a resolved policy.
   int budget_rows() const;  // per KV head, on average; INT_MAX when unlimited

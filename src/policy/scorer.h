@@ -16,6 +16,7 @@
 #include "kernels/query_window.h"
 #include "kernels/residual_similarity.h"
 #include "kernels/rotation.h"
+#include "kernels/score_directions.h"
 #include "policy/key_directions.h"
 #include "policy/output_weights.h"
 #include "roles/role.h"
@@ -31,7 +32,9 @@ struct Needs {
   bool keys = false;
   bool values = false;
   // Kept beside them, for the methods that ask for it.
-  bool key_norms = false;    // HeadRows::scores: the squared key norm, written at append
+  bool key_norms = false;  // HeadRows::scores: the squared key norm, written at append
+  // HeadRows::scores: each key's projection on Scorer::score_directions(), written at append. Not both.
+  bool key_projections = false;
   bool column_mass = false;  // HeadRows::mass: the softmax weights received from all queries so far
   float mass_decay = 1;      // each generated token multiplies the column mass so far with it
   bool residual_similarity = false;  // LayerView::similarity: of all prompt tokens so far
@@ -42,7 +45,10 @@ struct Needs {
   KeySample key_sample = {};
   bool roles = false;  // LayerView::roles
 
-  // What either asks for. Generated tokens decay the mass as these needs say, not as the others do.
+  bool static_scores() const { return key_norms || key_projections; }
+
+  // What either asks for. Generated tokens decay the mass as these needs say, not as the others do; of projections on two
+  // methods' directions neither is kept, since forks compute theirs from the keys.
   void add(const Needs& other) {
     keys |= other.keys;
     values |= other.values;
@@ -98,6 +104,8 @@ class Scorer {
 
   // What it was made for one model from, null for methods that work with any.
   virtual const Filters* filters() const { return nullptr; }
+  // What keys are projected on as they are appended, null for methods that need no projections.
+  virtual const kernels::ScoreDirections* score_directions() const { return nullptr; }
 
   // Whether the layer's rows can be scored already; before, none of them is evicted.
   virtual bool is_ready(const LayerView& /*layer*/) const { return true; }

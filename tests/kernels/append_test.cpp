@@ -6,8 +6,10 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "ggml.h"
+#include "kernels/row_kernels.h"
 #include "oracle/attention_oracle.h"
 #include "support/instruction_sets.h"
 #include "support/random_rows.h"
@@ -27,13 +29,14 @@ cache::CacheShape shape(int head_dim, RowType type) {
           .stores_scores = true};
 }
 
-// The canonical order in plain loops: 32 chains, then the fixed tree.
-float canonical_squared_norm(const cache::HeadRows& rows, int slot) {
+// The canonical order in plain loops: 32 chains, then the fixed tree. Of the key with the direction, or with itself.
+float canonical_score(const cache::HeadRows& rows, int slot, std::span<const float> direction) {
   float chains[32] = {};
   for (int i = 0; i < rows.head_dim; ++i) {
     const auto x = static_cast<float>(oracle::row_element(
         rows.keys, rows.key_type, static_cast<size_t>(slot * rows.head_dim + i)));
-    chains[i % 32] = std::fma(x, x, chains[i % 32]);
+    const float y = direction.empty() ? x : direction[static_cast<size_t>(i)];
+    chains[i % 32] = std::fma(x, y, chains[i % 32]);
   }
   float q[8];
   for (int j = 0; j < 8; ++j) {
@@ -78,12 +81,38 @@ TEST(Append, ScoreIsTheCanonicalSquaredNormOfTheStoredKey) {
       const auto keys = test::random_floats(random, static_cast<size_t>(9 * 2 * dim));
       test::append_tokens(cache, 0, 0, keys, keys);
       for (int slot = 0; slot < 9; ++slot) {
-        EXPECT_EQ(cache.rows(0, 1).scores[slot], canonical_squared_norm(cache.rows(0, 1), slot))
+        EXPECT_EQ(cache.rows(0, 1).scores[slot], canonical_score(cache.rows(0, 1), slot, {}))
             << dim;
       }
       std::vector<float> anew(9);
-      kernels::squared_key_norms(cache.rows(0, 1), anew);
+      kernels::static_scores(cache.rows(0, 1), {}, anew);
       EXPECT_EQ(anew, std::vector<float>(cache.rows(0, 1).scores, cache.rows(0, 1).scores + 9));
+    }
+  }
+}
+
+// To the bit what reading the keys gives.
+TEST(Append, ScoreAlongADirectionIsTheCanonicalDotProduct) {
+  std::mt19937 random(4);
+  Scratch scratch;
+  for (const int dim : {64, 128, 256, 80, 300, 3}) {
+    for (const RowType type : {RowType::kF32, RowType::kF16, RowType::kBf16}) {
+      cache::Cache cache(shape(dim, type));
+      const auto keys = test::random_floats(random, static_cast<size_t>(9 * 2 * dim));
+      const auto direction = test::random_floats(random, static_cast<size_t>(dim));
+      test::append_tokens(cache, 0, 0, keys, keys, direction);
+      const cache::HeadRows rows = cache.rows(0, 1);
+      std::vector<int> slots(9);
+      std::iota(slots.begin(), slots.end(), 0);
+      std::vector<float> dots(9);
+      kernels::row_dots(kernels::keys_of(rows), slots, direction, dots, scratch);
+      for (int slot = 0; slot < 9; ++slot) {
+        EXPECT_EQ(rows.scores[slot], canonical_score(rows, slot, direction)) << dim;
+        EXPECT_EQ(rows.scores[slot], dots[static_cast<size_t>(slot)]) << dim;
+      }
+      std::vector<float> anew(9);
+      kernels::static_scores(rows, direction, anew);
+      EXPECT_EQ(anew, dots);
     }
   }
 }
@@ -94,14 +123,16 @@ TEST(Append, EveryInstructionSetWritesTheSameBits) {
     for (const RowType type : {RowType::kF32, RowType::kF16, RowType::kBf16}) {
       auto keys = test::random_floats(random, static_cast<size_t>(9 * 2 * dim), 30.0F);
       keys[5] = 1e38F;
+      const auto direction = test::random_floats(random, static_cast<size_t>(dim));
       std::vector<std::byte> first;
       test::for_every_instruction_set([&](const std::string& name) {
         cache::Cache cache(shape(dim, type));
-        test::append_tokens(cache, 0, 0, keys, keys);
+        test::append_tokens(cache, 0, 0, keys, keys, direction);
+        test::append_tokens(cache, 0, 9, keys, keys);
         const cache::HeadRows rows = cache.rows(0, 1);
         std::vector<std::byte> bytes(
             rows.keys, rows.keys + 9 * static_cast<size_t>(dim) * element_bytes(type));
-        const auto scores = std::as_bytes(std::span(rows.scores, 9));
+        const auto scores = std::as_bytes(std::span(rows.scores, 18));
         bytes.insert(bytes.end(), scores.begin(), scores.end());
         if (first.empty()) {
           first = bytes;

@@ -55,15 +55,19 @@ Keys tied_keys(std::mt19937& random, int n) {
   return keys;
 }
 
-// The positions held once rows came in chunks of the given lengths; after each of them the budget is kept.
-Positions kept(const Policy& policy, const Keys& keys, const std::vector<int>& chunks) {
+// The positions held once rows came in chunks of the given lengths; after each of them the budget is kept. Rows are scored as
+// they are appended or, without stored scores, by reading their keys whenever they are compared.
+Positions kept(const Policy& policy, const Keys& keys, const std::vector<int>& chunks,
+               bool stores_scores = true) {
   kernels::ParallelFor parallel(1);
   cache::Cache cache({.n_layers = 1,
                       .n_kv_heads = kHeads,
                       .head_dim = kDim,
                       .key_type = cache::RowType::kF32,
                       .value_type = cache::RowType::kF32,
-                      .max_rows = keys.n});
+                      .max_rows = keys.n,
+                      .stores_scores = stores_scores,
+                      .scores_are_projections = stores_scores});
   Choice choice;
   int begin = 0;
   for (const int n : chunks) {
@@ -74,7 +78,8 @@ Positions kept(const Policy& policy, const Keys& keys, const std::vector<int>& c
                                   .values = first,
                                   .stride = size_t{kHeads} * kDim,
                                   .n_rows = n,
-                                  .first_pos = begin};
+                                  .first_pos = begin,
+                                  .direction = policy.score_directions()->of(0, head)};
       cache.commit(0, head, n,
                    kernels::append_rows(rows, cache.shape(), cache.reserve(0, head, n)));
       heads.push_back(cache.rows(0, head));
@@ -163,7 +168,9 @@ TEST(QFiltersCache, KeepsTheHighestProjectionsForAnyChunking) {
       ASSERT_EQ(one_shot[static_cast<size_t>(head)], ranked(keys, head, budget, n_sink, n_recent));
     }
     for (int i = 0; i < 3; ++i) {
-      ASSERT_EQ(kept(policy, keys, random_chunks(random, keys.n)), one_shot);
+      const std::vector<int> chunks = random_chunks(random, keys.n);
+      ASSERT_EQ(kept(policy, keys, chunks), one_shot);
+      ASSERT_EQ(kept(policy, keys, chunks, /*stores_scores=*/false), one_shot);
     }
   }
 }

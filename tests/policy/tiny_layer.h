@@ -47,7 +47,7 @@ struct TinyHead {
     head.head_dim = head_dim;
     head.keys = std::move(keys);
     head.values = std::move(values);
-    kernels::squared_key_norms(head.rows({}), head.norms);
+    kernels::static_scores(head.rows({}), {}, head.norms);
     return head;
   }
 

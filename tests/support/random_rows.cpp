@@ -17,7 +17,7 @@ std::vector<float> random_floats(std::mt19937& random, size_t n, float scale) {
 }
 
 void append_tokens(cache::Cache& cache, int layer, int first_pos, std::span<const float> keys,
-                   std::span<const float> values) {
+                   std::span<const float> values, std::span<const float> direction) {
   const auto dim = static_cast<size_t>(cache.shape().head_dim);
   const size_t token = dim * static_cast<size_t>(cache.shape().n_kv_heads);
   const auto n_rows = static_cast<int>(keys.size() / token);
@@ -26,7 +26,8 @@ void append_tokens(cache::Cache& cache, int layer, int first_pos, std::span<cons
                                 .values = values.data() + static_cast<size_t>(kv_head) * dim,
                                 .stride = token,
                                 .n_rows = n_rows,
-                                .first_pos = first_pos};
+                                .first_pos = first_pos,
+                                .direction = direction};
     const auto target = cache.reserve(layer, kv_head, n_rows);
     cache.commit(layer, kv_head, n_rows, kernels::append_rows(rows, cache.shape(), target));
   }

@@ -103,23 +103,70 @@ HWY_INLINE void store_row(const float* HWY_RESTRICT from, int head_dim, cache::R
   }
 }
 
-// The squared norm of a stored row.
-HWY_INLINE float squared_norm(const std::byte* row, cache::RowType type, int head_dim) {
+// The static score of a stored row of whole chains; direction [dim], or null for its squared norm.
+template <class T>
+HWY_INLINE float static_score_in_place(const T* row, size_t dim, const float* direction) {
+  const FloatTag d;
+  constexpr size_t kParts = kChains / kLanes;
+  Floats p[kParts];
+  for (Floats& part : p) {
+    part = hn::Zero(d);
+  }
+  for (size_t at = 0; at < dim; at += kChains) {
+    for (size_t part = 0; part < kParts; ++part) {
+      const size_t i = at + part * kLanes;
+      const Floats x = load_floats(d, row + i);
+      p[part] = hn::MulAdd(x, direction == nullptr ? x : hn::LoadU(d, direction + i), p[part]);
+    }
+  }
+  HWY_ALIGN float chains[kChains];
+  for (size_t part = 0; part < kParts; ++part) {
+    hn::Store(p[part], d, chains + part * kLanes);
+  }
+  return sum_chains(chains);
+}
+
+// The same of any row, by way of padded floats.
+HWY_INLINE float static_score_padded(const std::byte* row, cache::RowType type, int head_dim,
+                                     const float* direction) {
   constexpr size_t kChunk = 256;  // elements; the chains run on from chunk to chunk
   HWY_ALIGN float chunk[kChunk];
+  HWY_ALIGN float along[kChunk] = {};
   HWY_ALIGN float chains[kChains] = {};
   const FloatTag d;
   for (int start = 0; start < head_dim; start += static_cast<int>(kChunk)) {
     const int n = std::min(head_dim - start, static_cast<int>(kChunk));
     load_rows(type, row + static_cast<size_t>(start) * cache::element_bytes(type), 1, n, chunk);
+    if (direction != nullptr) {
+      std::copy_n(direction + start, n, along);
+    }
     for (size_t at = 0; at < padded_dim(n); at += kChains) {
       for (size_t i = 0; i < kChains; i += kLanes) {
         const Floats x = hn::Load(d, chunk + at + i);
-        hn::Store(hn::MulAdd(x, x, hn::Load(d, chains + i)), d, chains + i);
+        const Floats y = direction == nullptr ? x : hn::Load(d, along + at + i);
+        hn::Store(hn::MulAdd(x, y, hn::Load(d, chains + i)), d, chains + i);
       }
     }
   }
   return sum_chains(chains);
+}
+
+HWY_INLINE float static_score(const std::byte* row, cache::RowType type, int head_dim,
+                              std::span<const float> direction) {
+  const auto dim = static_cast<size_t>(head_dim);
+  const float* const along = direction.empty() ? nullptr : direction.data();
+  if (dim % kChains != 0) {
+    return static_score_padded(row, type, head_dim, along);
+  }
+  switch (type) {
+    case cache::RowType::kF16:
+      return static_score_in_place(reinterpret_cast<const hwy::float16_t*>(row), dim, along);
+    case cache::RowType::kBf16:
+      return static_score_in_place(reinterpret_cast<const hwy::bfloat16_t*>(row), dim, along);
+    case cache::RowType::kF32:
+      break;
+  }
+  return static_score_in_place(reinterpret_cast<const float*>(row), dim, along);
 }
 
 cache::Cache::AppendCounts append_rows_impl(const NewRows& rows, const cache::CacheShape& shape,
@@ -138,7 +185,7 @@ cache::Cache::AppendCounts append_rows_impl(const NewRows& rows, const cache::Ca
       target.rotations[row] = rows.first_rotation + row;
     }
     if (target.scores != nullptr) {
-      target.scores[row] = squared_norm(key, shape.key_type, shape.head_dim);
+      target.scores[row] = static_score(key, shape.key_type, shape.head_dim, rows.direction);
     }
   }
   return {.saturated = keys.saturated + values.saturated,
@@ -158,10 +205,12 @@ cache::Cache::AppendCounts store_values_impl(std::span<const float> values,
   return {.saturated = counts.saturated, .nonfinite_keys = 0, .nonfinite_values = counts.nonfinite};
 }
 
-void squared_key_norms_impl(const cache::HeadRows& rows, std::span<float> norms) {
+void static_scores_impl(const cache::HeadRows& rows, std::span<const float> direction,
+                        std::span<float> scores) {
   const size_t key_bytes = static_cast<size_t>(rows.head_dim) * cache::element_bytes(rows.key_type);
-  for (size_t slot = 0; slot < norms.size(); ++slot) {
-    norms[slot] = squared_norm(rows.keys + slot * key_bytes, rows.key_type, rows.head_dim);
+  for (size_t slot = 0; slot < scores.size(); ++slot) {
+    scores[slot] =
+        static_score(rows.keys + slot * key_bytes, rows.key_type, rows.head_dim, direction);
   }
 }
 
@@ -189,11 +238,13 @@ void rewrite_values(cache::Cache& cache, int layer, int kv_head, std::span<const
                                                               cache.values(layer, kv_head)));
 }
 
-HWY_EXPORT(squared_key_norms_impl);
+HWY_EXPORT(static_scores_impl);
 
-void squared_key_norms(const cache::HeadRows& rows, std::span<float> norms) {
-  WINNOW_CHECK(std::ssize(norms) == rows.n);
-  HWY_DYNAMIC_DISPATCH(squared_key_norms_impl)(rows, norms);
+void static_scores(const cache::HeadRows& rows, std::span<const float> direction,
+                   std::span<float> scores) {
+  WINNOW_CHECK(std::ssize(scores) == rows.n &&
+               (direction.empty() || std::ssize(direction) == rows.head_dim));
+  HWY_DYNAMIC_DISPATCH(static_scores_impl)(rows, direction, scores);
 }
 
 }  // namespace winnow::kernels

@@ -6,21 +6,22 @@
 //           s(h, i) = -||k(h, i)||^2                for guarded heads               (3)
 // Symbols   h = KV head, i = slot, k = key after rotation, f = filter of the head (docs/qfilters.md), p = position,
 //           R = rotation
-// Needs     a file of filters, made for the model; keys; no values, queries or attention weights
-// Cost      reads each visible key; scratch of 4 bytes a row
+// Needs     a file of filters, made for the model; what (1) to (3) are without their signs, written at append; no keys, values,
+//           queries or attention weights
+// Cost      4 bytes a row. With contiguous positions, whose keys move, reads each key
 // Differs   a group of query heads has its filters' mean at length 1, as the file is made by default; the authors leave the
 //           mean as it is. Guarded heads, whose filters cancel each other, fall back to knorm
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "base/hash.h"
-#include "kernels/row_kernels.h"
+#include "kernels/score_directions.h"
 #include "policy/filters.h"
 #include "policy/methods.h"
-#include "policy/visible_scores.h"
 
 namespace winnow::policy {
 namespace {
@@ -54,64 +55,51 @@ class QFilters final : public Scorer {
  public:
   // `filters` is null where options are only described.
   QFilters(std::shared_ptr<const Filters> filters, const QFiltersOptions& options)
-      : filters_(std::move(filters)),
-        sign_(options.sign == "1" ? 1.0F : -1.0F),
-        guards_weak_(options.guard == "weak") {}
+      : filters_(std::move(filters)), sign_(options.sign == "1" ? 1.0F : -1.0F) {
+    if (filters_ != nullptr) {
+      directions_ = directions_of(*filters_, options.guard == "weak");
+    }
+  }
 
-  Needs needs() const override { return {.keys = true}; }
+  Needs needs() const override { return {.key_projections = true}; }
   const Filters* filters() const override { return filters_.get(); }
+  const kernels::ScoreDirections* score_directions() const override { return &directions_; }
 
-  // rows.keys [n_cached, head_dim] -> scores [n_cached]
+  // rows.scores, or rows.keys [n_cached, head_dim] -> scores [n_cached]
   void score(const LayerView& layer, int kv_head, Scratch& scratch,
              std::span<float> scores) const override {
-    const Scratch::Frame frame(scratch);
     const cache::HeadRows& rows = layer.heads[static_cast<size_t>(kv_head)];
     WINNOW_CHECK(std::ssize(scores) == rows.n);
-    const std::span<const int> slots = cache::visible_slots(rows, scratch.take<int>(scores.size()));
-    const std::span<float> worth = scratch.take<float>(slots.size());
-    float sign = sign_;
-    if (is_guarded(layer.layer, kv_head)) {
-      kernels::squared_norms(kernels::keys_of(rows), slots, worth, scratch);  // Eq. (3)
-      sign = -1;
-    } else if (filters_->frame == FilterFrame::kPre) {
-      project_before_rotation(layer, rows, filters_->direction(layer.layer, kv_head), slots,
-                              scratch, worth);
-    } else {
-      kernels::row_dots(kernels::keys_of(rows), slots, filters_->direction(layer.layer, kv_head),
-                        worth, scratch);  // Eq. (1)
+    const Scratch::Frame frame(scratch);
+    std::span<const float> projections(rows.scores, scores.size());
+    if (!rows.scores_are_projections) {
+      const std::span<float> of_keys = scratch.take<float>(scores.size());
+      kernels::project_keys(rows, directions_, layer.layer, kv_head, layer.rotation, of_keys);
+      projections = of_keys;
     }
-    score_visible(slots, worth, sign, scores);
+    const float sign = directions_.of(layer.layer, kv_head).empty() ? -1.0F : sign_;
+    std::ranges::transform(projections, scores.begin(),
+                           [sign](float each) { return sign * each; });  // Eq. (1) to (3)
   }
 
  private:
-  bool is_guarded(int layer, int kv_head) const {
-    const size_t head =
-        static_cast<size_t>(layer) * static_cast<size_t>(filters_->shape.n_kv_heads) +
-        static_cast<size_t>(kv_head);
-    return filters_->is_guarded[head] || (guards_weak_ && filters_->kappa_low[head] <= 0);
-  }
-
-  // Eq. (2): a key that was turned back lies along the filter as far as the key does along the filter turned forwards.
-  static void project_before_rotation(const LayerView& layer, const cache::HeadRows& rows,
-                                      std::span<const float> direction, std::span<const int> slots,
-                                      Scratch& scratch, std::span<float> worth) {
-    const std::span<float> turns = scratch.take<float>(layer.rotation->n_rot());
-    const std::span<float> turned = scratch.take<float>(direction.size());
-    for (size_t i = 0; i < slots.size(); ++i) {
-      const int slot = slots[i];
-      kernels::turns_at(*layer.rotation,
-                        rows.rotations != nullptr ? rows.rotations[slot] : rows.positions[slot],
-                        turns);
-      std::ranges::copy(direction, turned.begin());
-      kernels::turn(*layer.rotation, turns, turned);
-      kernels::row_dots(kernels::keys_of(rows), slots.subspan(i, 1), turned, worth.subspan(i, 1),
-                        scratch);
+  static kernels::ScoreDirections directions_of(const Filters& filters, bool guards_weak) {
+    kernels::ScoreDirections directions{.n_kv_heads = filters.shape.n_kv_heads,
+                                        .head_dim = filters.shape.head_dim,
+                                        .is_before_rotation = filters.frame == FilterFrame::kPre,
+                                        .elements = filters.directions};
+    for (size_t head = 0; head < filters.is_guarded.size(); ++head) {
+      const bool is_weak =
+          guards_weak && !filters.kappa_low.empty() && filters.kappa_low[head] <= 0;
+      const bool is_guarded = filters.is_guarded[head] || is_weak;
+      directions.has_direction.push_back(is_guarded ? 0 : 1);
     }
+    return directions;
   }
 
   std::shared_ptr<const Filters> filters_;
+  kernels::ScoreDirections directions_;
   float sign_;
-  bool guards_weak_;
 };
 
 }  // namespace
