@@ -18,6 +18,7 @@
 #include "base/nearest_name.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
+#include "kernels/kernel_choice.h"
 
 namespace winnow::cli {
 namespace {
@@ -97,6 +98,20 @@ void spell_out_gpu_layers(std::vector<std::string>& args) {
   }
 }
 
+// To the verb and to those that it has.
+void add_kernel_flag(CLI::App& verb) {
+  verb.add_option_function<std::string>(
+          "--kernels",
+          [](const std::string& name) {
+            kernels::choose_kernels(kernels::parse_kernel_choice(name));
+          },
+          "auto: the processor's fastest; reference: the plainest, with the same results")
+      ->check(CLI::IsMember({"auto", "reference"}));
+  for (CLI::App* const inner : verb.get_subcommands({})) {
+    add_kernel_flag(*inner);
+  }
+}
+
 int run_main(int argc, char** argv) {
   CLI::App app("Runs language models on long inputs inside a fixed KV-cache budget.", "winnow");
   app.set_version_flag("--version", "winnow " WINNOW_VERSION);
@@ -131,6 +146,11 @@ int run_main(int argc, char** argv) {
                                                       {score, add_score(*score)},
                                                       {roles, add_roles(*roles)},
                                                       {methods, add_methods(*methods)}};
+  for (const auto& [parser, verb] : verbs) {
+    if (parser != report && parser != roles && parser != methods) {
+      add_kernel_flag(*parser);
+    }
+  }
   try {
     std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
     if (!args.empty() && args.front() == "bench") {  // elsewhere such a word may be a text
