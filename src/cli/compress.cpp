@@ -30,6 +30,7 @@ int compress(const RunFlags& flags) {
   }
   policy::Policy policy =
       make_policy(flags.policy, budget_text(flags), {.evict = options.session.evict});
+  check_can_be_saved(policy);
   flags.pins();  // refused before a model is loaded
   check_outputs(flags);
   model::Model model = load_model(flags, options);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cli/flag_lists.h"
+#include "cli/policy_flags.h"
 #include "eval/experiments.h"
 #include "roles/formats.h"
 
@@ -49,6 +50,9 @@ void add_eval_flags(CLI::App& app, EvalFlags& flags) {
       "per-chunk: while the prompt is read; legacy-order: before the attention of each chunk, as "
       "published programs did by mistake (default: agnostic)");
   app.add_flag("--legacy-order", flags.is_legacy_order, "--question legacy-order, beside others");
+  app.add_flag(
+      "--legacy-offset", flags.is_legacy_offset,
+      "every policy once more with positions=stalled, as published programs did by mistake");
   app.add_option("-f,--file", flags.files, "texts for tasks on real text");
   app.add_option("--target", evaluation.n_targets,
                  "ppl: tokens scored after a context that is cut once; 0: token by token, cut as "
@@ -86,7 +90,11 @@ eval::EvaluationOptions evaluation_options(const EvalFlags& flags) {
   if (budgets.empty() && std::ranges::none_of(options.tasks, needs_budgets)) {
     budgets.emplace_back("100%");
   }
-  options.policies = eval::make_policies(split_lists(flags.policies, "--policy", ';'), budgets);
+  std::vector<std::string> specs = split_lists(flags.policies, "--policy", ';');
+  for (size_t i = 0, n = specs.size(); flags.is_legacy_offset && i < n; ++i) {
+    specs.push_back(with_stalled_positions(specs[i]));
+  }
+  options.policies = eval::make_policies(specs, budgets);
   if (!flags.lengths.empty()) {
     options.lengths.clear();
     for (const std::string& item : split_lists(flags.lengths, "--lengths", ';')) {

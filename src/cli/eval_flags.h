@@ -23,6 +23,7 @@ struct EvalFlags {
   std::vector<std::string> lengths;
   std::vector<std::string> questions;
   bool is_legacy_order = false;
+  bool is_legacy_offset = false;
   std::vector<std::string> files;
   std::string roles = "auto";
   std::string shard = "1/1";

@@ -72,10 +72,11 @@ std::vector<Arm> arms() {
     std::istringstream values(method.make == nullptr ? "" : option->range);
     for (std::string value; std::getline(values, value, '|');) {
       const std::string name(method.name);
-      const bool is_contiguous =
-          policy::Policy::parse("knorm:budget=64,positions=" + value).is_contiguous();
-      if (is_contiguous && policy::needs_of(method).key_sample.n_keys > 0) {
-        continue;  // refused
+      const policy::Policy policy = policy::Policy::parse("knorm:budget=64,positions=" + value);
+      const bool is_contiguous = policy.is_contiguous();
+      const bool is_refused = is_contiguous && policy::needs_of(method).key_sample.n_keys > 0;
+      if (is_refused || policy.is_stalled()) {  // a fault is no arm
+        continue;
       }
       const bool is_default = value == option->default_value;
       arms.push_back({.spec = is_default ? name : name + ":positions=" + value,

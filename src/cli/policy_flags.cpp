@@ -46,6 +46,23 @@ void refuse_two_budgets(const std::string& spec, const std::string& budget) {
 
 }  // namespace
 
+std::string with_stalled_positions(std::string spec) {
+  if (policy::has_option(spec, "positions")) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "'" + spec + "' has an option positions, and --legacy-offset is positions=stalled");
+  }
+  const bool has_options = spec.find(':') != std::string::npos;
+  return std::move(spec) + (has_options ? "," : ":") + "positions=stalled";
+}
+
+void check_can_be_saved(const policy::Policy& policy) {
+  if (policy.is_stalled()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "policy '" + policy.spec() +
+                    "': a cache that was read at stalled positions is not saved");
+  }
+}
+
 policy::Policy make_policy(const std::string& spec, const std::string& budget,
                            const Regime& regime) {
   if (spec.empty() && budget.empty()) {

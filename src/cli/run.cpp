@@ -62,6 +62,9 @@ int answer(const RunFlags& flags) {
     check_question(flags);
     policy = make_policy(flags.policy, budget_text(flags),
                          {.evict = options.session.evict, .has_question = flags.has_prompt});
+    if (!flags.save_cache.empty()) {
+      check_can_be_saved(*policy);
+    }
   }
   flags.pins();  // refused before a model is loaded
   check_outputs(flags);

@@ -4,6 +4,7 @@
 
 #include "base/files.h"
 #include "base/threads.h"
+#include "cli/policy_flags.h"
 #include "cli/rope_flags.h"
 
 namespace winnow::cli {
@@ -170,6 +171,9 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
           "evict before each chunk's own attention, as published programs did by mistake: to "
           "reproduce their results only; short for --evict legacy-order")
       ->excludes(evict);
+  app.add_flag("--legacy-offset", flags.is_legacy_offset,
+               "once rows go, rotate new tokens to the number of rows kept, as published programs "
+               "did by mistake: to reproduce their results only; short for positions=stalled");
   app.add_option("--save-cache", flags.save_cache, "write the cache to a file in the end")
       ->check(refuse_empty);
   add_input_flags(app, flags);
@@ -209,6 +213,9 @@ void note_given_flags(const CLI::App& app, RunFlags& flags) {
   flags.has_ratio = is_given("--compression-ratio");
   if (is_given("--legacy-order")) {
     flags.evict = engine::evict_when_name(engine::EvictWhen::kLegacyOrder);
+  }
+  if (flags.is_legacy_offset) {
+    flags.policy = with_stalled_positions(flags.policy.empty() ? "auto" : flags.policy);
   }
   flags.has_evict = is_given("--evict") || is_given("--legacy-order");
   flags.has_key_type = is_given("--cache-type-k");

@@ -26,6 +26,7 @@ struct RunFlags {
   std::vector<std::string> protect_tokens;
   std::string roles = "auto";
   std::string evict = "after-prompt";
+  bool is_legacy_offset = false;
   double min_kept = 0;  // the share of rows that is to stay; 0: any
   std::string on_low_kept = "warn";
   std::string prefill = "auto";

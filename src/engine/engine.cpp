@@ -194,7 +194,7 @@ void Engine::feed_chunk_major(PromptFeed& prompt) {
   for (Chunk& chunk : prompt.chunks) {
     prompt.check_cancel();
     for (size_t i = 0; i < chunk.slices.size(); ++i) {
-      if (chunk.sequences[i]->policy.is_contiguous()) {  // earlier chunks may have been cut
+      if (chunk.sequences[i]->policy.counts_rows()) {  // earlier chunks may have been cut
         chunk.rotate(i, chunk.sequences[i]->next_rotation());
       }
     }
@@ -278,9 +278,12 @@ void Engine::feed_legacy_order(PromptFeed& prompt) {
   const int n_layers = model_.hyper().n_layers;
   prompt.expect_steps(static_cast<int64_t>(prompt.chunks.size()) * n_layers);
   std::vector<float> residual;
-  for (const Chunk& chunk : prompt.chunks) {
+  for (Chunk& chunk : prompt.chunks) {
     WINNOW_CHECK(chunk.sequences.size() == 1);
     Sequence& sequence = *chunk.sequences[0];
+    if (sequence.policy.counts_rows()) {
+      chunk.rotate(0, sequence.next_rotation());
+    }
     residual.resize(chunk.tokens.size() * static_cast<size_t>(model_.hyper().n_embd));
     const std::vector<int64_t> shares = evictor_.layer_shares(sequence, chunk.n_tokens);
     bool is_cut = false;

@@ -74,6 +74,12 @@ policy::KeyDirections directions_for(const Sequence& sequence, const policy::Pol
 
 // Keys that were rotated to other positions than their own would have to be turned for ever.
 void check_rotations(const Sequence& sequence, const policy::Policy& policy) {
+  if (sequence.policy.is_stalled() && sequence.cache.rows_evicted() > 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "policy '" + policy.spec() + "': under the sequence's own policy '" +
+                    sequence.policy.spec() +
+                    "' rows were read at other positions than their own, and which is not kept");
+  }
   if (policy.is_contiguous() || !sequence.policy.is_contiguous()) {
     return;
   }
@@ -138,7 +144,8 @@ void compute_static_scores(const policy::Policy& policy, int n_kv_heads, Evictor
                            std::vector<std::vector<float>>& scores,
                            std::vector<cache::HeadRows>& rows) {
   const kernels::ScoreDirections* const directions = policy.score_directions();
-  evictor.parallel().run(static_cast<int>(rows.size()), [&](int item, int /*thread*/) {
+  std::vector<Scratch> scratch(static_cast<size_t>(evictor.parallel().n_threads()));
+  evictor.parallel().run(static_cast<int>(rows.size()), [&](int item, int thread) {
     const auto head = static_cast<size_t>(item);
     rows[head].scores = nullptr;
     rows[head].scores_are_projections = false;
@@ -150,7 +157,8 @@ void compute_static_scores(const policy::Policy& policy, int n_kv_heads, Evictor
       kernels::static_scores(rows[head], {}, scores[head]);
     } else {
       kernels::project_keys(rows[head], *directions, item / n_kv_heads, item % n_kv_heads,
-                            &evictor.rotation(), scores[head]);
+                            &evictor.rotation(), scratch[static_cast<size_t>(thread)],
+                            scores[head]);
     }
     rows[head].scores = scores[head].data();
     rows[head].scores_are_projections = directions != nullptr;

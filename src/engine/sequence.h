@@ -44,7 +44,7 @@ struct Sequence {
 
   // What the next token's query and key are rotated to.
   int next_rotation() const {
-    return policy.is_contiguous() ? cache.next_contiguous() : positions_fed;
+    return policy.counts_rows() ? cache.next_contiguous() : positions_fed;
   }
   // What the policy has been given to remember, beside the cache.
   size_t policy_bytes() const {

@@ -113,7 +113,7 @@ Session::Session(const model::Model& model, SavedSession&& saved, const SessionO
 Session::~Session() = default;
 
 int Session::next_rotation() const {
-  if (!policy().is_contiguous()) {
+  if (!policy().counts_rows()) {
     return n_fed();
   }
   int next = 0;
@@ -127,7 +127,7 @@ int Session::next_rotation() const {
 
 int Session::rotation_end(const PromptTokens& prompt) const {
   const int whole = next_rotation() + prompt.size();
-  if (!policy().is_contiguous() || options_.evict == EvictWhen::kAfterPrompt) {
+  if (!policy().counts_rows() || options_.evict == EvictWhen::kAfterPrompt) {
     return whole;
   }
   policy::Policy policy = this->policy();  // as it will be resolved
@@ -145,7 +145,7 @@ int Session::rotation_end(const PromptTokens& prompt) const {
 }
 
 int Session::most_generated(const PromptTokens& prompt) const {
-  if (!policy().is_contiguous()) {
+  if (!policy().counts_rows()) {
     return room() - prompt.size() + 1;  // the last token is not fed, so it needs no room
   }
   // Where no head can grow beyond the context, generating never ends.
@@ -162,7 +162,7 @@ void Session::check_room(const PromptTokens& prompt) const {
                 "there is nothing to protect text or tokens from: policy '" + policy().spec() +
                     "' keeps every row; give a --budget");
   }
-  if (policy().is_contiguous() && prompt.size() > kMostFed - n_fed()) {
+  if (policy().counts_rows() && prompt.size() > kMostFed - n_fed()) {
     throw Error(ErrorCode::kInvalidArgument, "the prompt has " + std::to_string(prompt.size()) +
                                                  " tokens, and " + std::to_string(n_fed()) +
                                                  " are fed; " + std::to_string(kMostFed) +
@@ -240,7 +240,7 @@ Plan Session::plan_generation(int n_predict) {
 
 Plan Session::make_plan(PlanInput input, WantedLogits logits) {
   Plan plan = engine::make_plan(input, shape_, own_policy());
-  if (own_policy().is_contiguous()) {
+  if (own_policy().counts_rows()) {
     plan.max_rows = std::min(plan.max_rows, n_ctx_ + 1);
   }
   resolve_budget(transcript_.prompts);  // until the prompt is read, it is what it was
@@ -393,7 +393,7 @@ Generation Session::generate(const GenerateOptions& options, const GenerateCallb
     }
     // A token that waits has been given the last position: none is left for the next.
     if (transcript_.pending &&
-        (next_rotation() > n_ctx_ || (policy().is_contiguous() && n_fed() > kMostFed))) {
+        (next_rotation() > n_ctx_ || (policy().counts_rows() && n_fed() > kMostFed))) {
       result.stop = StopReason::kContext;
       break;
     }

@@ -253,10 +253,11 @@ void Session::save(const std::string& path) const {
   if (shape_.is_remote) {
     throw Error(ErrorCode::kUnsupported, "a cache on a GPU cannot be saved yet (-ngl 0)");
   }
-  if (options_.evict == EvictWhen::kLegacyOrder) {
+  if (options_.evict == EvictWhen::kLegacyOrder || sequence_->policy.is_stalled()) {
     throw Error(ErrorCode::kInvalidArgument,
-                "a cache that was read in legacy order is not saved: it is there to reproduce a "
-                "published fault, not to go on from");
+                std::string("a cache that was read ") +
+                    (sequence_->policy.is_stalled() ? "at stalled positions" : "in legacy order") +
+                    " is not saved: it is there to reproduce a published fault, not to go on from");
   }
   SectionWriter file;
   put_model(model_, n_ctx_, file);

@@ -32,19 +32,21 @@ void turned_scores(const cache::HeadRows& rows, std::span<const float> direction
 }
 
 void project_keys(const cache::HeadRows& rows, const ScoreDirections& directions, int layer,
-                  int kv_head, const Rotation* rotation, std::span<float> scores) {
+                  int kv_head, const Rotation* rotation, Scratch& scratch,
+                  std::span<float> scores) {
   const std::span<const float> direction = directions.of(layer, kv_head);
   if (!directions.is_before_rotation || direction.empty()) {
     static_scores(rows, direction, scores);
     return;
   }
   WINNOW_CHECK(rotation != nullptr && std::ssize(scores) == rows.n);
-  std::vector<float> turns(rotation->n_rot());
-  std::vector<float> scratch(direction.size());
+  const Scratch::Frame frame(scratch);
+  const std::span<float> turns = scratch.take<float>(rotation->n_rot());
+  const std::span<float> turned = scratch.take<float>(direction.size());
   for (int slot = 0; slot < rows.n; ++slot) {
     turns_at(*rotation, rows.rotations != nullptr ? rows.rotations[slot] : rows.positions[slot],
              turns);
-    turned_scores(row_at(rows, slot), direction, *rotation, turns, scratch,
+    turned_scores(row_at(rows, slot), direction, *rotation, turns, turned,
                   scores.subspan(static_cast<size_t>(slot), 1));
   }
 }

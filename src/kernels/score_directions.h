@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "base/scratch.h"
 #include "cache/rows.h"
 #include "kernels/rotation.h"
 
@@ -41,6 +42,6 @@ void turned_scores(const cache::HeadRows& rows, std::span<const float> direction
 // The static scores of a head's rows, computed from their keys: the bits that append writes. `rotation`, of the keys, is read
 // where directions are from before it. scores [rows.n].
 void project_keys(const cache::HeadRows& rows, const ScoreDirections& directions, int layer,
-                  int kv_head, const Rotation* rotation, std::span<float> scores);
+                  int kv_head, const Rotation* rotation, Scratch& scratch, std::span<float> scores);
 
 }  // namespace winnow::kernels

@@ -50,8 +50,9 @@ struct PolicyOptions {
     v(slack, "slack", -1, 1 << 20,
       "rows beyond the budget that decoding, and --evict per-chunk, may use before rows go; -1: "
       "what the method's cost calls for, at most an eighth of the budget");
-    v(positions, "positions", {"original", "contiguous"},
-      "where attention sees a row: at its own position, or at its place among the rows kept");
+    v(positions, "positions", {"original", "contiguous", "stalled"},
+      "where attention sees a row: at its own position, or at its place among the rows kept; "
+      "stalled: a published fault, new tokens are rotated as if rows that are gone had never been");
   }
 };
 
@@ -144,6 +145,11 @@ class Policy {
   // Whether attention sees the rows of a head at places without gaps, right before the query, instead of at their own
   // positions.
   bool is_contiguous() const { return options_.positions == "contiguous"; }
+  // As programs were published whose position is the number of rows kept: keys stay where they were rotated to, so that new
+  // ones come to lie upon each other.
+  bool is_stalled() const { return options_.positions == "stalled"; }
+  // Whether the next token is rotated to the number of rows held, and not to that of the positions fed.
+  bool counts_rows() const { return is_contiguous() || is_stalled(); }
   // The filters that it scores by, which are of one model; null where there are none.
   const Filters* filters() const;
   // What static scores in its cache are projections on; null where it needs none, or keys' squared norms.

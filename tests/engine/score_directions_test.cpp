@@ -41,7 +41,8 @@ void expect_scores_of_keys(const Sequence& sequence, const kernels::Rotation& ro
     for (int kv_head = 0; shape.swa_window(layer) == 0 && kv_head < shape.n_kv_heads; ++kv_head) {
       const cache::HeadRows rows = sequence.cache.rows(layer, kv_head);
       std::vector<float> expected(static_cast<size_t>(rows.n));
-      kernels::project_keys(rows, *directions, layer, kv_head, &rotation, expected);
+      Scratch scratch;
+      kernels::project_keys(rows, *directions, layer, kv_head, &rotation, scratch, expected);
       ASSERT_TRUE(test::same_bits({rows.scores, expected.size()}, expected))
           << "layer " << layer << ", KV head " << kv_head;
     }
