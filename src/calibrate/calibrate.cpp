@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "base/stopwatch.h"
 #include "base/text.h"
+#include "calibrate/attention_check.h"
 #include "calibrate/checkpoint.h"
 
 namespace winnow::calibrate {
@@ -95,7 +96,8 @@ std::string identity_of(const model::Model& model, std::span<const eval::TokenTe
   std::string text = model.fingerprint() + " " + policy::filter_frame_name(options.frame) + " " +
                      std::to_string(options.engine.n_ctx) + " " +
                      estimator_name(options.fit.estimator) + " " +
-                     std::to_string(options.max_samples) + " " + std::to_string(options.seed);
+                     std::to_string(options.max_samples) + " " + std::to_string(options.seed) +
+                     (options.keeps_query_moments ? " query moments" : "");
   for (const Passage& passage : passages) {
     const auto tokens = std::span(texts[passage.text].tokens).subspan(passage.begin, passage.n);
     text += " " + content_hash(std::as_bytes(tokens));
@@ -170,6 +172,57 @@ void check_length(size_t n_tokens, size_t n_passages, int head_dim) {
   }
 }
 
+// A passage's tokens, behind the one that texts begin with.
+std::vector<model::Token> prompt_of(const model::Model& model, std::span<const int32_t> text) {
+  std::vector<model::Token> tokens;
+  if (model.vocabulary().adds_bos()) {
+    tokens.push_back(model.vocabulary().bos());
+  }
+  tokens.insert(tokens.end(), text.begin(), text.end());
+  return tokens;
+}
+
+// The mean of what n passages at even distances say (attention_correlation); empty for none.
+std::vector<float> checked(engine::Engine& engine, const model::Model& model,
+                           const policy::Filters& filters, std::span<const eval::TokenText> texts,
+                           std::span<const Passage> passages, int n,
+                           const std::atomic<bool>* cancel) {
+  std::vector<float> mean;
+  const auto n_checked = std::min(static_cast<size_t>(n), passages.size());
+  for (size_t i = 0; i < n_checked; ++i) {
+    const Passage& passage = passages[(2 * i + 1) * passages.size() / (2 * n_checked)];
+    const auto text = std::span(texts[passage.text].tokens).subspan(passage.begin, passage.n);
+    const std::vector<float> found =
+        attention_correlation(engine, model, filters, prompt_of(model, text), cancel);
+    mean.resize(found.size());
+    for (size_t head = 0; head < found.size(); ++head) {
+      mean[head] += found[head] / static_cast<float>(n_checked);
+    }
+  }
+  return mean;
+}
+
+void add_query_moments(const kernels::QueryMoments& moments, Calibration& result) {
+  const policy::FilterShape& shape = result.fit.filters.shape;
+  const auto dim = static_cast<size_t>(shape.head_dim);
+  std::vector<double> mean(dim);
+  std::vector<double> covariance(dim * dim);
+  for (int layer = 0; layer < shape.n_layers; ++layer) {
+    for (int head = 0; head < shape.n_heads; ++head) {
+      if (moments.watches(layer)) {  // zeros for layers that policies do not cut
+        moments.mean(layer, head, mean);
+        moments.covariance(layer, head, covariance);
+      } else {
+        std::ranges::fill(mean, 0.0);
+        std::ranges::fill(covariance, 0.0);
+      }
+      result.query_means.insert(result.query_means.end(), mean.begin(), mean.end());
+      result.query_covariances.insert(result.query_covariances.end(), covariance.begin(),
+                                      covariance.end());
+    }
+  }
+}
+
 }  // namespace
 
 Calibration calibrate(const model::Model& model, std::span<const eval::TokenText> texts,
@@ -199,7 +252,9 @@ Calibration calibrate(const model::Model& model, std::span<const eval::TokenText
   result.statistics_bytes = QueryStatistics::bytes(statistics.shape());
   result.n_passages = static_cast<int>(passages.size());
   Checkpoint checkpoint(options.checkpoint, identity_of(model, texts, passages, options));
-  result.n_resumed = checkpoint.load(statistics);
+  const policy::Policy full = policy::Policy::full({.query_moments = options.keeps_query_moments});
+  kernels::QueryMoments moments = engine::query_moments(hyper, full);
+  result.n_resumed = checkpoint.load(statistics, moments);
 
   engine::Engine engine(model, options.engine);
   const Stopwatch stopwatch;
@@ -209,31 +264,28 @@ Calibration calibrate(const model::Model& model, std::span<const eval::TokenText
     const Passage& passage = passages[i];
     const auto text = std::span(texts[passage.text].tokens).subspan(passage.begin, passage.n);
     read.insert(read.end(), text.begin(), text.end());
-    std::vector<model::Token> tokens;
-    if (n_bos > 0) {
-      tokens.push_back(model.vocabulary().bos());
-    }
-    tokens.insert(tokens.end(), text.begin(), text.end());
+    const std::vector<model::Token> tokens = prompt_of(model, text);
     n_read += tokens.size();
     if (i < static_cast<size_t>(result.n_resumed)) {
       continue;
     }
-    policy::Policy full = policy::Policy::full({});
     engine::Sequence sequence(engine::cache_shape(hyper, cache::RowType::kF16, cache::RowType::kF16,
                                                   full, static_cast<int>(tokens.size())),
-                              std::move(full));
+                              full);
+    sequence.moments = std::move(moments);
     statistics.begin_passage(block_of(i, passages.size(), statistics.shape().n_blocks));
     const engine::Feed feed{.sequence = &sequence,
                             .tokens = tokens,
                             .logits = engine::WantedLogits::kNone,
                             .observer = &statistics};
     engine.feed({&feed, 1}, {.progress = {}, .cancel = cancel});
+    moments = std::move(sequence.moments);
     statistics.end_passage(std::ssize(tokens));
     if (progress) {
       progress(static_cast<double>(n_read) / static_cast<double>(n_all));
     }
     if (stopwatch.ms() - saved_ms > options.checkpoint_ms) {
-      checkpoint.save(statistics, static_cast<int>(i) + 1);
+      checkpoint.save(statistics, moments, static_cast<int>(i) + 1);
       saved_ms = stopwatch.ms();
     }
   }
@@ -248,6 +300,11 @@ Calibration calibrate(const model::Model& model, std::span<const eval::TokenText
   result.fit.filters.model = model.family().architecture;
   result.fit.filters.fingerprint = model.fingerprint();
   result.fit.filters.text_hashes = policy::text_stretches(read);
+  result.fit.filters.correlation =
+      checked(engine, model, result.fit.filters, texts, passages, options.n_checked, cancel);
+  if (options.keeps_query_moments) {
+    add_query_moments(moments, result);
+  }
   result.notes = notes_of(model, texts, statistics, options);
   add_arrays(result.fit, result.notes);
   checkpoint.remove();
@@ -300,6 +357,13 @@ Calibration calibrate(std::span<const float> queries, const policy::FilterShape&
 
 std::string format_calibration(const Calibration& calibration) {
   return policy::format_filters(calibration.fit.filters, calibration.notes);
+}
+
+std::string format_with_query_moments(const Calibration& calibration) {
+  policy::Filters filters = calibration.fit.filters;
+  filters.query_means = calibration.query_means;
+  filters.query_covariances = calibration.query_covariances;
+  return policy::format_filters(filters, calibration.notes);
 }
 
 }  // namespace winnow::calibrate

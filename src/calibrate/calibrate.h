@@ -24,11 +24,15 @@ struct Options {
   engine::EngineOptions engine = {};
   std::string checkpoint = {};   // a file to go on from, should reading be interrupted; empty: none
   double checkpoint_ms = 20000;  // time between two writings of it
+  int n_checked = 1;  // passages that are read once more, to see what filters say of attention
+  bool keeps_query_moments = false;  // mean and covariance of all queries before rotation, too
 };
 
 struct Calibration {
   Fit fit;
-  policy::FilterNotes notes;  // what the file says beside the filters
+  policy::FilterNotes notes;            // what the file says beside the filters
+  std::vector<float> query_means = {};  // as Filters has them; empty where they were not wanted
+  std::vector<float> query_covariances = {};
   int64_t n_tokens = 0;
   int n_passages = 0;
   int n_resumed = 0;            // of them read before
@@ -47,7 +51,8 @@ Calibration calibrate(const model::Model& model, std::span<const eval::TokenText
 Calibration calibrate(std::span<const float> queries, const policy::FilterShape& shape,
                       const Options& options);
 
-// The file that says all of it.
+// The file that says all of it, but for the moments of queries; and the one that has them too.
 std::string format_calibration(const Calibration& calibration);
+std::string format_with_query_moments(const Calibration& calibration);
 
 }  // namespace winnow::calibrate

@@ -15,7 +15,7 @@ constexpr SectionFormat kFormat{.magic = {'w', 'i', 'n', 'n', 'o', 'w', 'q', 'f'
 
 }  // namespace
 
-int Checkpoint::load(QueryStatistics& statistics) const {
+int Checkpoint::load(QueryStatistics& statistics, kernels::QueryMoments& moments) const {
   if (path_.empty() || !std::filesystem::exists(path_)) {
     return 0;
   }
@@ -37,12 +37,19 @@ int Checkpoint::load(QueryStatistics& statistics) const {
     fill(sums);
   }
   fill(statistics.samples());
+  for (int layer = 0; layer < statistics.shape().heads.n_layers; ++layer) {
+    if (moments.watches(layer)) {
+      fill(moments.counts(layer));
+      fill(moments.sums(layer));
+    }
+  }
   state.expect_end();
   statistics.go_on();
   return n_passages;
 }
 
-void Checkpoint::save(QueryStatistics& statistics, int n_passages) const {
+void Checkpoint::save(QueryStatistics& statistics, kernels::QueryMoments& moments,
+                      int n_passages) const {
   if (path_.empty()) {
     return;
   }
@@ -55,6 +62,12 @@ void Checkpoint::save(QueryStatistics& statistics, int n_passages) const {
     file.refer(std::as_bytes(sums));
   }
   file.refer(std::as_bytes(statistics.samples()));
+  for (int layer = 0; layer < statistics.shape().heads.n_layers; ++layer) {
+    if (moments.watches(layer)) {
+      file.refer(std::as_bytes(moments.counts(layer)));
+      file.refer(std::as_bytes(moments.sums(layer)));
+    }
+  }
   file.write(path_, kFormat);
 }
 

@@ -13,11 +13,11 @@ class Checkpoint {
   Checkpoint(std::string path, std::string identity)
       : path_(std::move(path)), identity_(std::move(identity)) {}
 
-  // Fills statistics of the same shape, and returns how many passages they are of: 0 where there is no file. Throws
+  // Fills statistics and moments of the same shapes, and returns how many passages they are of: 0 where there is no file. Throws
   // invalid_argument where the file is of another calibration, and what SectionFile throws.
-  int load(QueryStatistics& statistics) const;
+  int load(QueryStatistics& statistics, kernels::QueryMoments& moments) const;
   // Throws io.
-  void save(QueryStatistics& statistics, int n_passages) const;
+  void save(QueryStatistics& statistics, kernels::QueryMoments& moments, int n_passages) const;
   void remove() const;
 
  private:

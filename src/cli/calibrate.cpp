@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -32,6 +33,7 @@ struct CalibrateFlags {
   std::string imported;
   int n_kv_heads = 0;
   std::string output;
+  std::string statistics;
   std::string frame = "post";
   bool is_legacy_frame = false;
   std::string estimator = "moments";
@@ -60,10 +62,14 @@ calibrate::Options options_of(const CalibrateFlags& flags) {
   options.fit.sign = calibrate::parse_sign_rule(flags.sign);
   options.fit.is_normalized = !flags.is_mean;
   options.engine = model_settings(flags.model).engine;
+  options.keeps_query_moments = !flags.statistics.empty();
   return options;
 }
 
 void check_given(const CalibrateFlags& flags) {
+  if (!flags.statistics.empty() && flags.texts.empty()) {
+    refuse("--statistics are of the queries of texts that a model reads (-m, -f)");
+  }
   if (!flags.imported.empty()) {
     if (flags.model.path.empty() || !flags.texts.empty() || !flags.queries.empty()) {
       refuse(
@@ -138,6 +144,18 @@ ordered_json kappa_json(const std::vector<float>& kappa) {
           {"median", median_of(estimates)}};
 }
 
+// Of the heads where it was measured; null where it was in none.
+ordered_json correlation_json(std::vector<float> correlation) {
+  std::erase_if(correlation, [](float each) { return std::isnan(each); });
+  if (correlation.empty()) {
+    return nullptr;
+  }
+  return {{"n", correlation.size()},
+          {"median", median_of(correlation)},
+          {"min", *std::ranges::min_element(correlation)},
+          {"n_positive", std::ranges::count_if(correlation, [](float each) { return each > 0; })}};
+}
+
 ordered_json result_json(const CalibrateFlags& flags, const calibrate::Calibration& result) {
   const policy::Filters& filters = result.fit.filters;
   ordered_json guarded = ordered_json::array();
@@ -168,6 +186,7 @@ ordered_json result_json(const CalibrateFlags& flags, const calibrate::Calibrati
           {"half_cosine",
            {{"median", median_of(result.fit.half_cosine)},
             {"min", *std::ranges::min_element(result.fit.half_cosine)}}},
+          {"attention_correlation", correlation_json(filters.correlation)},
           {"energy_median", median_of(result.fit.energy)},
           {"group_length_min", *std::ranges::min_element(result.fit.group_length)},
           {"guarded", std::move(guarded)}};
@@ -188,6 +207,12 @@ std::string result_text(const ordered_json& json) {
       ", lowest " + number(json["half_cosine"]["min"], 3) + "\n" +
       "energy of the first axis: median " + number(100 * json["energy_median"].get<double>(), 1) +
       " %\n";
+  if (const ordered_json& correlation = json["attention_correlation"]; !correlation.is_null()) {
+    text += "rank correlation of projections with attention: median " +
+            number(correlation["median"], 3) + ", above 0 in " + correlation["n_positive"].dump() +
+            " of " + correlation["n"].dump() + " KV heads, lowest " +
+            number(correlation["min"], 3) + "\n";
+  }
   for (const ordered_json& head : json["guarded"]) {
     text += "layer " + head[0].dump() + ", KV head " + head[1].dump() +
             ": its query heads' filters cancel each other; policies fall back to knorm there\n";
@@ -230,12 +255,18 @@ int run_calibrate(const CalibrateFlags& flags) {
   check_given(flags);
   const calibrate::Options options = options_of(flags);
   check_writable(flags.output);
+  if (!flags.statistics.empty()) {
+    check_writable(flags.statistics);
+  }
   if (!flags.imported.empty()) {
     return import(flags);
   }
   const calibrate::Calibration result =
       flags.queries.empty() ? calibrate_model(flags, options) : calibrate_queries(flags, options);
   write_file_atomically(flags.output, calibrate::format_calibration(result));
+  if (!flags.statistics.empty()) {
+    write_file_atomically(flags.statistics, calibrate::format_with_query_moments(result));
+  }
   const ordered_json json = result_json(flags, result);
   if (flags.is_json) {
     write_output(json.dump(2) + "\n");
@@ -251,6 +282,13 @@ Verb add_calibrate(CLI::App& app) {
   const auto flags = std::make_shared<CalibrateFlags>();
   app.add_option("-f,--file", flags->texts, "texts to read; '-' is standard input");
   app.add_option("-o,--output", flags->output, "the file of filters, exactly so")->required();
+  app.add_option("--statistics", flags->statistics,
+                 "a second file, with mean and covariance of the queries before rotation too, for "
+                 "expected-attention:stats=FILE");
+  app.add_option("--check", flags->options.n_checked,
+                 "passages that are read once more, to see how well projections predict attention")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
   app.add_option(
       "--queries", flags->queries,
       "an .npy of queries [n_layers, n_heads, n, head_dim] instead of a model and texts");

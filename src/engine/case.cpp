@@ -12,6 +12,7 @@
 #include "kernels/append.h"
 #include "kernels/parallel.h"
 #include "kernels/row_kernels.h"
+#include "policy/filters.h"
 #include "policy/window_attention.h"
 
 namespace winnow::engine {
@@ -69,6 +70,11 @@ std::string missing(const Case& given, const policy::Policy& policy) {
   if (given.n_rows < needs.key_sample.n_keys) {
     problems.push_back("needs the first " + std::to_string(needs.key_sample.n_keys) +
                        " keys, and K has " + std::to_string(given.n_rows));
+  }
+  if (policy.filters() != nullptr && policy.filters()->needs_rotation() &&
+      given.frequencies.empty()) {
+    problems.emplace_back(
+        "has statistics of queries before rotation, and there are no frequencies");
   }
   if (std::string problem =
           filters_problem(policy, given.n_layers, given.n_kv_heads, given.head_dim, "K is of");

@@ -48,6 +48,8 @@ void check_gathered_on_gpu(const policy::Policy& policy) {
     missing = "a direction of the first keys";
   } else if (policy.is_contiguous()) {
     missing = "contiguous positions";
+  } else if (policy.is_stalled()) {
+    missing = "stalled positions";
   } else if (policy.merges()) {
     missing = "merging into rows that stay";
   }

@@ -7,23 +7,12 @@
 #include "base/scratch.h"
 #include "base/stopwatch.h"
 #include "eval/rank_correlation.h"
+#include "eval/received_attention.h"
 #include "eval/statistics.h"
 #include "eval/text_run.h"
 
 namespace winnow::eval {
 namespace {
-
-// What the keys of a head received, each from the queries that could see it.
-std::vector<double> received(const policy::LayerView& layer, int kv_head) {
-  const cache::HeadRows& rows = layer.heads[static_cast<size_t>(kv_head)];
-  std::vector<double> attention(static_cast<size_t>(rows.n));
-  for (size_t slot = 0; slot < attention.size(); ++slot) {
-    const double n_queries = static_cast<double>(layer.n_positions - rows.positions[slot]) *
-                             layer.attention.gqa_group_size();
-    attention[slot] = static_cast<double>(rows.mass[slot]) / kernels::kMassScale / n_queries;
-  }
-  return attention;
-}
 
 // A head's scores; what is not a number is worth least.
 std::vector<double> scores_of(const policy::Policy& policy, const policy::LayerView& layer,
@@ -109,7 +98,7 @@ void Correlation::measure(const SampleId& sample, std::span<const Arm> arms,
   };
   std::vector<std::vector<double>> attention(static_cast<size_t>(n_heads));
   run.parallel().run(n_heads, [&](int item, int /*thread*/) {
-    attention[static_cast<size_t>(item)] = received(layer_of(item), item % n_kv_heads);
+    attention[static_cast<size_t>(item)] = received_attention(layer_of(item), item % n_kv_heads);
   });
   std::vector<Scratch> scratch(static_cast<size_t>(run.parallel().n_threads()));
   for (const Arm& arm : arms) {

@@ -16,7 +16,11 @@ using nlohmann::ordered_json;
 
 constexpr int kVersion = 1;
 constexpr const char* kMeta = "__meta__";
-constexpr const char* kKappa = "kv_kappa";      // [n_layers, n_kv_heads, 3]: low, estimate, high
+constexpr const char* kKappa = "kv_kappa";  // [n_layers, n_kv_heads, 3]: low, estimate, high
+constexpr const char* kCorrelation = "attention_correlation";  // [n_layers, n_kv_heads]
+constexpr const char* kQueryMeans = "query_means";             // [n_layers, n_heads, head_dim]
+constexpr const char* kQueryCovariances =
+    "query_covariances";                        // [n_layers, n_heads, head_dim, head_dim]
 constexpr const char* kHashes = "text_hashes";  // int64
 constexpr int kMost = 1 << 16;                  // layers, heads, elements of a head
 constexpr double kLengthTolerance = 1e-3;
@@ -49,6 +53,8 @@ class FilterReader {
     }
     read_guarded();
     read_kappa();
+    read_correlation();
+    read_query_moments();
     read_hashes();
     check_lengths();
     return std::move(filters_);
@@ -186,6 +192,42 @@ class FilterReader {
     }
   }
 
+  // The float32 elements of an array that the file may have; empty where it does not.
+  std::vector<float> optional_floats(const char* name, const std::vector<size_t>& shape) const {
+    const NpyArray* const array = npz_.find(name);
+    if (array == nullptr) {
+      return {};
+    }
+    if (array->type != "<f4" || array->shape != shape) {
+      fail(std::string(name) + " of shape " + array->shape_text() + " is not float32 of the " +
+           "layers, heads and dimensions that the file states");
+    }
+    return npy_floats(*array, npz_.describe(name));
+  }
+
+  void read_correlation() {
+    const FilterShape& shape = filters_.shape;
+    filters_.correlation = optional_floats(
+        kCorrelation, {static_cast<size_t>(shape.n_layers), static_cast<size_t>(shape.n_kv_heads)});
+  }
+
+  void read_query_moments() {
+    const auto n_layers = static_cast<size_t>(filters_.shape.n_layers);
+    const auto n_heads = static_cast<size_t>(filters_.shape.n_heads);
+    const auto dim = static_cast<size_t>(filters_.shape.head_dim);
+    filters_.query_means = optional_floats(kQueryMeans, {n_layers, n_heads, dim});
+    filters_.query_covariances = optional_floats(kQueryCovariances, {n_layers, n_heads, dim, dim});
+    if (filters_.query_means.empty() != filters_.query_covariances.empty()) {
+      fail(std::string("has ") + (filters_.query_means.empty() ? kQueryCovariances : kQueryMeans) +
+           " and no " + (filters_.query_means.empty() ? kQueryMeans : kQueryCovariances));
+    }
+    const auto is_finite = [](float value) { return std::isfinite(value); };
+    if (!std::ranges::all_of(filters_.query_means, is_finite) ||
+        !std::ranges::all_of(filters_.query_covariances, is_finite)) {
+      fail("mean or covariance of its queries has elements that are not finite");
+    }
+  }
+
   void read_hashes() {
     if (const NpyArray* const array = npz_.find(kHashes)) {
       for (const int64_t hash : npy_integers(*array, npz_.describe(kHashes))) {
@@ -226,6 +268,18 @@ const char* filter_frame_name(FilterFrame frame) {
   return kFrames.name(frame);
 }
 
+kernels::ScoreDirections score_directions(const Filters& filters,
+                                          const std::vector<bool>& is_guarded) {
+  kernels::ScoreDirections directions{.n_kv_heads = filters.shape.n_kv_heads,
+                                      .head_dim = filters.shape.head_dim,
+                                      .is_before_rotation = filters.frame == FilterFrame::kPre,
+                                      .elements = filters.directions};
+  for (const bool has_none : is_guarded) {
+    directions.has_direction.push_back(has_none ? 0 : 1);
+  }
+  return directions;
+}
+
 std::string format_filters(const Filters& filters, const FilterNotes& notes) {
   const FilterShape& shape = filters.shape;
   ordered_json meta = {{"version", kVersion},           {"model_id", notes.model_id},
@@ -261,6 +315,18 @@ std::string format_filters(const Filters& filters, const FilterNotes& notes) {
               std::span(filters.directions)
                   .subspan(static_cast<size_t>(layer) * layer_floats, layer_floats))}});
   }
+  const auto n_layers = static_cast<size_t>(shape.n_layers);
+  const auto n_heads = static_cast<size_t>(shape.n_heads);
+  const auto dim = static_cast<size_t>(shape.head_dim);
+  const auto add = [&](const char* name, std::vector<size_t> dims, std::span<const float> values) {
+    if (!values.empty()) {
+      arrays.push_back(
+          {name, {.type = "<f4", .shape = std::move(dims), .bytes = std::as_bytes(values)}});
+    }
+  };
+  add(kCorrelation, {n_layers, static_cast<size_t>(shape.n_kv_heads)}, filters.correlation);
+  add(kQueryMeans, {n_layers, n_heads, dim}, filters.query_means);
+  add(kQueryCovariances, {n_layers, n_heads, dim, dim}, filters.query_covariances);
   for (const FilterNotes::Array& array : notes.arrays) {
     arrays.push_back(
         {array.name,

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/score_directions.h"
+
 namespace winnow::policy {
 
 // Whose keys the filters are directions for: of queries after or before rotation. The third takes filters from before
@@ -36,6 +38,13 @@ struct Filters {
   // [n_layers, n_kv_heads]: the lower end of an interval for the mean projection of queries that the filters were not fitted
   // to; at most 0 where the direction is not one of those queries. Empty: not known.
   std::vector<float> kappa_low = {};
+  // [n_layers, n_kv_heads]: Spearman's correlation of keys' projections with the attention that they received; NaN where it was
+  // not measured. Empty: nowhere.
+  std::vector<float> correlation = {};
+  // Of the queries before rotation, where the file has them: their means [n_layers, n_heads, head_dim] and covariances [n_layers,
+  // n_heads, head_dim, head_dim].
+  std::vector<float> query_means = {};
+  std::vector<float> query_covariances = {};
   std::string model = {};  // the architecture, for messages
   std::string fingerprint =
       {};  // model::fingerprint(); empty: they come from queries that the user brought
@@ -45,6 +54,16 @@ struct Filters {
     return std::span(directions).subspan(index(layer, kv_head) * dim(), dim());
   }
   bool guarded(int layer, int kv_head) const { return is_guarded[index(layer, kv_head)]; }
+  bool has_query_moments() const { return !query_covariances.empty(); }
+  // Whether keys before rotation are meant by anything in it.
+  bool needs_rotation() const { return frame == FilterFrame::kPre || has_query_moments(); }
+  std::span<const float> query_mean(int layer, int head) const {
+    return std::span(query_means).subspan(query_index(layer, head) * dim(), dim());
+  }
+  std::span<const float> query_covariance(int layer, int head) const {
+    return std::span(query_covariances)
+        .subspan(query_index(layer, head) * dim() * dim(), dim() * dim());
+  }
 
  private:
   size_t dim() const { return static_cast<size_t>(shape.head_dim); }
@@ -52,7 +71,15 @@ struct Filters {
     return static_cast<size_t>(layer) * static_cast<size_t>(shape.n_kv_heads) +
            static_cast<size_t>(kv_head);
   }
+  size_t query_index(int layer, int head) const {
+    return static_cast<size_t>(layer) * static_cast<size_t>(shape.n_heads) +
+           static_cast<size_t>(head);
+  }
 };
+
+// What keys are projected on, in all heads but those for which is_guarded [n_layers, n_kv_heads] says otherwise.
+kernels::ScoreDirections score_directions(const Filters& filters,
+                                          const std::vector<bool>& is_guarded);
 
 // What else the file says, for people: results never depend on it.
 struct FilterNotes {

@@ -130,8 +130,8 @@ TEST(Calibrate, DoesNotDependOnChunksAndThreads) {
 TEST(Calibrate, GoesOnWhereItWasInterrupted) {
   const Model model(test::write_tiny_model(), {});
   const auto text = texts(model, {400, 400});
-  Options options{.n_passage = 100};
-  const std::string whole = format_calibration(run(model, text, options));
+  Options options{.n_passage = 100, .keeps_query_moments = true};
+  const std::string whole = format_with_query_moments(run(model, text, options));
   options.checkpoint = test::temporary_path("calibration.part");
   options.checkpoint_ms = 0;  // after every passage
   std::atomic<bool> cancel = false;
@@ -146,7 +146,7 @@ TEST(Calibrate, GoesOnWhereItWasInterrupted) {
   const Calibration rest = run(model, text, options);
   EXPECT_GT(rest.n_resumed, 0);
   EXPECT_LT(rest.n_resumed, rest.n_passages);
-  EXPECT_EQ(format_calibration(rest), whole);
+  EXPECT_EQ(format_with_query_moments(rest), whole);
   EXPECT_FALSE(std::filesystem::exists(options.checkpoint));
 }
 

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "engine/session.h"
 #include "engine/session_file.h"
+#include "support/filters.h"
 #include "support/generate.h"
 #include "support/tiny_model.h"
 
@@ -62,6 +63,29 @@ TEST(KeyDirectionsInEngine, NothingIsEvictedBeforeThereAreEnoughKeys) {
   EXPECT_EQ(fed(model, spec(), 128, 16).cache.n_cached(0, 0), kBudget);
 }
 
+// Calibrated filters hold the budget from the first token on, while keys are still being collected for a direction.
+TEST(KeyDirectionsInEngine, CalibratedFiltersNeedNoKeysFirst) {
+  const Model model(test::write_tiny_model(), {});
+  const std::string calibrated =
+      "qfilters:budget=" + std::to_string(kBudget) +
+      ",filters=" + test::write_filters(test::random_filters(test::filter_shape(model)));
+  Engine engine(model, {.n_threads = 1, .n_batch = 16});
+  Sequence with_filters = test::make_sequence(model, calibrated);
+  Sequence without = test::make_sequence(model, spec());
+  int n_fed = 0;
+  for (const int32_t token : test::random_tokens(80, model.hyper().n_vocab)) {
+    test::decode_all(engine, with_filters, {&token, 1});
+    test::decode_all(engine, without, {&token, 1});
+    ++n_fed;
+    ASSERT_EQ(with_filters.cache.n_cached(0, 0), std::min(n_fed, kBudget));
+    ASSERT_EQ(without.cache.n_cached(0, 0), n_fed);
+  }
+  for (const int n_batch : {512, 64, 16, 7}) {
+    EXPECT_EQ(fed(model, calibrated, 80, n_batch).cache.n_cached(1, 1), kBudget);
+    EXPECT_EQ(fed(model, spec(), 80, n_batch).cache.n_cached(1, 1), 80);
+  }
+}
+
 // The first keys are what they are, however they came; all keys of the block that brings the last one are not.
 TEST(KeyDirectionsInEngine, TheFirstKeysGiveTheSameDirectionForAnyChunks) {
   const Model model(test::write_tiny_model(), {});
@@ -79,7 +103,7 @@ TEST(KeyDirectionsInEngine, TheFirstKeysGiveTheSameDirectionForAnyChunks) {
       const auto other = by_block.key_directions.direction(layer, 1);
       // The first layer's keys do not depend on what was evicted, and nothing was before there were enough.
       EXPECT_GT(cosine(direction, whole.key_directions.direction(layer, 1)), 1 - 1e-6);
-      EXPECT_NEAR(cosine(other, other), 1, 1e-6);
+      EXPECT_NEAR(std::inner_product(other.begin(), other.end(), other.begin(), 0.0), 1, 1e-6);
       if (n_batch < 256) {
         EXPECT_LT(cosine(other, block.key_directions.direction(layer, 1)), 0.999);
       }

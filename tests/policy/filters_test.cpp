@@ -44,6 +44,24 @@ TEST(Filters, AreReadAsTheyWereWritten) {
   EXPECT_EQ(again.text_hashes, filters.text_hashes);
   EXPECT_EQ(again.kappa_low, (std::vector<float>{1, -1, 5, 2, 0, 4}));
   EXPECT_TRUE(again.is_normalized);
+  EXPECT_TRUE(again.correlation.empty());
+  EXPECT_FALSE(again.has_query_moments());
+  const auto n = static_cast<size_t>(kShape.n_layers * kShape.n_heads * kShape.head_dim);
+  filters.correlation.assign(filters.is_guarded.size(), 0.25F);
+  filters.query_means.assign(n, 0.5F);
+  filters.query_covariances.assign(n * static_cast<size_t>(kShape.head_dim), 2.0F);
+  const Filters with = read(format_filters(filters, {}));
+  EXPECT_EQ(with.correlation, filters.correlation);
+  EXPECT_EQ(with.query_means, filters.query_means);
+  EXPECT_EQ(with.query_covariances, filters.query_covariances);
+  const auto refusal = [](const Filters& wrong) {
+    return test::error_of(ErrorCode::kBadData, [&] { read(format_filters(wrong, {})); });
+  };
+  Filters wrong = filters;
+  wrong.query_covariances.back() = std::numeric_limits<float>::infinity();
+  EXPECT_THAT(refusal(wrong), HasSubstr("not finite"));
+  wrong.query_covariances.clear();
+  EXPECT_THAT(refusal(wrong), HasSubstr("has query_means and no query_covariances"));
   filters.is_normalized = false;
   for (float& each : filters.directions) {
     each /= 2;

@@ -8,23 +8,38 @@
 //           s(j) = (mean of p_h(j) over the query heads h of the KV head + epsilon) ‖vⱼ‖                      (5)
 //           The sinks come before all others.                                                                 (6)
 // Symbols   j = row; c = what attention multiplies q·k with, 1/√head_dim in the paper
-// Needs     moments of all queries but those of the first 4 positions, keys; values unless use_vnorm=false
+// Needs     moments of all queries but those of the first 4 positions, of this text or, with stats=FILE, of what was calibrated;
+//           keys; values unless use_vnorm=false
 // Cost      per query head n · head_dim² / 2 multiply-adds at each eviction, and about as many for each token that is
 //           read, in double; 8 bytes for each element of half a matrix per query head
 // Differs   generated tokens' queries count too; positions are the model's own, where kvpress counts the cached rows:
 //           positions=contiguous does
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "base/error.h"
 #include "kernels/row_kernels.h"
+#include "policy/filter_option.h"
 #include "policy/methods.h"
 
 namespace winnow::policy {
 namespace {
 
+struct ExpectedAttentionFile {
+  std::string stats;
+
+  template <typename Visitor>
+  void visit(Visitor& v) {
+    v(stats, "stats", "FILE",
+      "mean and covariance of queries, by winnow calibrate --statistics, instead of the text's "
+      "own");
+  }
+};
+
 struct ExpectedAttentionOptions {
+  std::string stats_digest;
   int n_future = 512;          // Eq. (2)
   float epsilon = 0.0F;        // Eq. (5)
   bool use_covariance = true;  // Eq. (3)
@@ -32,6 +47,8 @@ struct ExpectedAttentionOptions {
 
   template <typename Visitor>
   void visit(Visitor& v) {
+    v(stats_digest, "stats_digest", "16 hexadecimal digits",
+      "of the file's content, filled in where it is not given; another content is refused");
     v(n_future, "n_future", 1, 1 << 20, "so many next positions are expected to ask");
     v(epsilon, "epsilon", 0.0F, 1.0F, "what every row is expected to get besides");
     v(use_covariance, "use_covariance", "queries are expected to vary as they did so far");
@@ -54,11 +71,15 @@ void turn_strided(const kernels::Rotation& rotation, std::span<const double> tur
 
 class ExpectedAttention final : public Scorer {
  public:
-  explicit ExpectedAttention(const ExpectedAttentionOptions& options) : options_(options) {}
+  // `calibrated` is null where the queries so far are meant.
+  ExpectedAttention(std::shared_ptr<const Filters> calibrated,
+                    const ExpectedAttentionOptions& options)
+      : calibrated_(std::move(calibrated)), options_(options) {}
 
   Needs needs() const override {
-    return {.keys = true, .values = options_.use_vnorm, .query_moments = true};
+    return {.keys = true, .values = options_.use_vnorm, .query_moments = calibrated_ == nullptr};
   }
+  const Filters* filters() const override { return calibrated_.get(); }
   bool may_be_negative() const override { return false; }
 
   // rows.keys, rows.values [n_cached, head_dim] -> scores [n_cached]
@@ -109,7 +130,11 @@ class ExpectedAttention final : public Scorer {
     const std::span<float> expected = scratch.take<float>(slots.size());
     const std::span<double> mean = scratch.take<double>(dim);
     const std::span<float> linear = scratch.take<float>(dim);
-    layer.moments->mean(layer.layer, head, mean);
+    if (calibrated_ == nullptr) {
+      layer.moments->mean(layer.layer, head, mean);
+    } else {
+      std::ranges::copy(calibrated_->query_mean(layer.layer, head), mean.begin());
+    }
     turn_strided(*layer.rotation, turns, mean.data(), 1);
     for (size_t a = 0; a < dim; ++a) {
       linear[a] = static_cast<float>(scale * mean[a]);
@@ -131,13 +156,17 @@ class ExpectedAttention final : public Scorer {
   }
 
   // c²/2 Σ̄ with what is below the diagonal added to what is above: [head_dim, head_dim].
-  static std::span<const float> expected_spread(const LayerView& layer, int head,
-                                                std::span<const double> turns, Scratch& scratch) {
+  std::span<const float> expected_spread(const LayerView& layer, int head,
+                                         std::span<const double> turns, Scratch& scratch) const {
     const auto dim = static_cast<size_t>(layer.attention.head_dim);
     const auto scale = static_cast<double>(layer.attention.scale);
     const std::span<double> covariance = scratch.take<double>(dim * dim);
     const std::span<float> upper = scratch.take_filled(dim * dim, 0.0F);
-    layer.moments->covariance(layer.layer, head, covariance);
+    if (calibrated_ == nullptr) {
+      layer.moments->covariance(layer.layer, head, covariance);
+    } else {
+      std::ranges::copy(calibrated_->query_covariance(layer.layer, head), covariance.begin());
+    }
     for (size_t row = 0; row < dim; ++row) {
       turn_strided(*layer.rotation, turns, covariance.data() + row * dim, 1);
     }
@@ -154,13 +183,30 @@ class ExpectedAttention final : public Scorer {
     return upper;
   }
 
+  std::shared_ptr<const Filters> calibrated_;
   ExpectedAttentionOptions options_;
 };
 
 }  // namespace
 
 std::unique_ptr<Scorer> make_expected_attention(OptionReader& reader) {
-  return std::make_unique<ExpectedAttention>(read_options<ExpectedAttentionOptions>(reader));
+  const std::string path = read_options<ExpectedAttentionFile>(reader).stats;
+  FilterFile file;
+  if (!path.empty()) {
+    file = read_filter_file(reader, "stats", path);
+  }
+  const auto options = read_options<ExpectedAttentionOptions>(reader);
+  if (path.empty() && !options.stats_digest.empty()) {
+    reader.add_problem("stats_digest is of a file, and there is no stats=FILE");
+  }
+  check_digest(reader, "stats", path, file, options.stats_digest);
+  if (file.filters != nullptr && !file.filters->has_query_moments()) {
+    reader.add_problem("stats=" + path +
+                       " has no mean and covariance of queries; winnow calibrate --statistics FILE "
+                       "writes them");
+    file.filters = nullptr;
+  }
+  return std::make_unique<ExpectedAttention>(std::move(file.filters), options);
 }
 
 }  // namespace winnow::policy

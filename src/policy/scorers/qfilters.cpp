@@ -17,10 +17,8 @@
 #include <memory>
 
 #include "base/error.h"
-#include "base/files.h"
-#include "base/hash.h"
 #include "kernels/score_directions.h"
-#include "policy/filters.h"
+#include "policy/filter_option.h"
 #include "policy/methods.h"
 
 namespace winnow::policy {
@@ -39,6 +37,7 @@ struct QFiltersOptions {
   std::string filters_digest;
   std::string sign = "1";
   std::string guard = "cancelled";
+  float min_correlation = 0.1F;
 
   template <typename Visitor>
   void visit(Visitor& v) {
@@ -47,7 +46,9 @@ struct QFiltersOptions {
     v(sign, "sign", {"1", "-1"}, "-1 keeps the opposite rows, an ablation");
     v(guard, "guard", {"cancelled", "weak"},
       "heads that fall back to knorm: those whose filters cancel; or also those whose kappa may be "
-      "0");
+      "0, or whose projections say little about attention");
+    v(min_correlation, "min_correlation", -1.0F, 1.0F,
+      "guard=weak: less rank correlation with attention, as calibrated, is little");
   }
 };
 
@@ -57,7 +58,7 @@ class QFilters final : public Scorer {
   QFilters(std::shared_ptr<const Filters> filters, const QFiltersOptions& options)
       : filters_(std::move(filters)), sign_(options.sign == "1" ? 1.0F : -1.0F) {
     if (filters_ != nullptr) {
-      directions_ = directions_of(*filters_, options.guard == "weak");
+      directions_ = policy::score_directions(*filters_, guarded(*filters_, options));
     }
   }
 
@@ -74,7 +75,8 @@ class QFilters final : public Scorer {
     std::span<const float> projections(rows.scores, scores.size());
     if (!rows.scores_are_projections) {
       const std::span<float> of_keys = scratch.take<float>(scores.size());
-      kernels::project_keys(rows, directions_, layer.layer, kv_head, layer.rotation, of_keys);
+      kernels::project_keys(rows, directions_, layer.layer, kv_head, layer.rotation, scratch,
+                            of_keys);
       projections = of_keys;
     }
     const float sign = directions_.of(layer.layer, kv_head).empty() ? -1.0F : sign_;
@@ -83,18 +85,16 @@ class QFilters final : public Scorer {
   }
 
  private:
-  static kernels::ScoreDirections directions_of(const Filters& filters, bool guards_weak) {
-    kernels::ScoreDirections directions{.n_kv_heads = filters.shape.n_kv_heads,
-                                        .head_dim = filters.shape.head_dim,
-                                        .is_before_rotation = filters.frame == FilterFrame::kPre,
-                                        .elements = filters.directions};
-    for (size_t head = 0; head < filters.is_guarded.size(); ++head) {
-      const bool is_weak =
-          guards_weak && !filters.kappa_low.empty() && filters.kappa_low[head] <= 0;
-      const bool is_guarded = filters.is_guarded[head] || is_weak;
-      directions.has_direction.push_back(is_guarded ? 0 : 1);
+  // Heads that fall back.
+  static std::vector<bool> guarded(const Filters& filters, const QFiltersOptions& options) {
+    std::vector<bool> is_guarded = filters.is_guarded;
+    for (size_t head = 0; options.guard == "weak" && head < is_guarded.size(); ++head) {
+      const bool may_be_negative = !filters.kappa_low.empty() && filters.kappa_low[head] <= 0;
+      const bool says_little =
+          !filters.correlation.empty() && filters.correlation[head] < options.min_correlation;
+      is_guarded[head] = is_guarded[head] || may_be_negative || says_little;
     }
-    return directions;
+    return is_guarded;
   }
 
   std::shared_ptr<const Filters> filters_;
@@ -106,36 +106,23 @@ class QFilters final : public Scorer {
 
 std::unique_ptr<Scorer> make_qfilters(OptionReader& reader) {
   const std::string path = read_options<QFiltersFile>(reader).filters;
-  std::string content;
-  std::shared_ptr<const Filters> filters;
+  FilterFile file;
   if (path.empty()) {
     reader.add_problem(
         "qfilters needs the filters of the model, as in filters=FILE; winnow calibrate -m MODEL -f "
         "TEXT -o FILE makes them");
   } else {
-    try {
-      content = read_text_file(path);
-      filters =
-          std::make_shared<const Filters>(parse_filters(std::as_bytes(std::span(content)), path));
-    } catch (const Error& error) {
-      const bool is_named = std::string_view(error.what()).find(path) != std::string_view::npos;
-      reader.add_problem((is_named ? "filters=" : "filters=" + path + ": ") +
-                         std::string(error.what()));
-    }
-  }
-  const std::string digest = content_hash(std::as_bytes(std::span(content)));
-  if (filters != nullptr) {
-    reader.give_default("filters_digest", digest);
+    file = read_filter_file(reader, "filters", path);
   }
   const auto options = read_options<QFiltersOptions>(reader);
-  if (filters != nullptr && options.filters_digest != digest) {
-    reader.add_problem("filters=" + path + " has another content: its digest is " + digest +
-                       ", not " + options.filters_digest);
+  check_digest(reader, "filters", path, file, options.filters_digest);
+  if (file.filters != nullptr && options.guard == "weak" && file.filters->kappa_low.empty() &&
+      file.filters->correlation.empty()) {
+    reader.add_problem(
+        "guard=weak needs the kappa of each head, or its correlation with attention, and " + path +
+        " has neither");
   }
-  if (filters != nullptr && options.guard == "weak" && filters->kappa_low.empty()) {
-    reader.add_problem("guard=weak needs the kappa of each head, which " + path + " does not have");
-  }
-  return std::make_unique<QFilters>(std::move(filters), options);
+  return std::make_unique<QFilters>(std::move(file.filters), options);
 }
 
 }  // namespace winnow::policy

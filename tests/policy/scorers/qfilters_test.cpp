@@ -147,6 +147,21 @@ TEST(QFilters, WeakHeadsFallBackWhereThatIsWanted) {
   EXPECT_EQ(kept[1], golden::kept_by("knorm:budget=12,n_sink=0,n_recent=0")[1]);
 }
 
+TEST(QFilters, HeadsThatSayLittleAboutAttentionFallBackWhereThatIsWanted) {
+  GoldenFilters golden;
+  golden.filters.correlation = {0.5F, 0.05F};
+  const std::string options = "budget=12,n_sink=0,n_recent=0";
+  const KeptSlots norms = golden::kept_by("knorm:" + options);
+  const KeptSlots projections = golden::kept_by(GoldenFilters().spec(options));
+  EXPECT_EQ(golden::kept_by(golden.spec(options)), projections);
+  EXPECT_EQ(golden::kept_by(golden.spec(options + ",guard=weak")),
+            (KeptSlots{projections[0], norms[1]}));
+  EXPECT_EQ(golden::kept_by(golden.spec(options + ",guard=weak,min_correlation=0")), projections);
+  EXPECT_EQ(golden::kept_by(golden.spec(options + ",guard=weak,min_correlation=0.6")), norms);
+  golden.filters.correlation[1] = std::nanf("");  // not measured
+  EXPECT_EQ(golden::kept_by(golden.spec(options + ",guard=weak")), projections);
+}
+
 std::string refusal(const std::string& spec) {
   try {
     Policy::parse(spec);
