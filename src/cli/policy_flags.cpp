@@ -57,9 +57,9 @@ std::string with_stalled_positions(std::string spec) {
 
 void check_can_be_saved(const policy::Policy& policy) {
   if (policy.is_stalled()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "policy '" + policy.spec() +
-                    "': a cache that was read at stalled positions is not saved");
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "policy '" + policy.spec() + "': a cache that was read at stalled positions is not saved");
   }
 }
 

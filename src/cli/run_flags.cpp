@@ -85,6 +85,7 @@ void add_cache_flags(CLI::App& app, RunFlags& flags) {
   app.add_option("--min-kept", flags.min_kept,
                  "the share of rows that should be left in the end: 0.9; 0: any")
       ->check(CLI::Range(0.0, 1.0))
+      ->check(refuse_nan)
       ->capture_default_str();
   app.add_option("--on-low-kept", flags.on_low_kept, "where fewer are: warn, fail or ignore")
       ->check(CLI::IsMember({"warn", "fail", "ignore"}))

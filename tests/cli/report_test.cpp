@@ -83,6 +83,7 @@ TEST(Report, HasTheDocumentedKeysAndTypes) {
                                                     "compute_bytes",
                                                     "peak_bytes",
                                                     "policy_bytes",
+                                                    "is_on_gpu",
                                                     "rss_peak_bytes",
                                                     "values_saturated",
                                                     "values_not_finite",
