@@ -35,7 +35,9 @@ class RowCount {
         n_windowed_(shape.n_windowed_layers()),
         rows_(input.held.layer_rows),
         head_(input.held.longest_head),
-        windowed_(input.held.windowed_rows) {
+        windowed_(input.held.windowed_rows),
+        n_seen_(input.held.n_positions),
+        n_to_see_(policy.is_unlimited() ? 0 : policy.needs().key_sample.n_keys) {
     rows_.resize(static_cast<size_t>(shape.n_layers - n_windowed_));
     for (const int swa_window : shape.swa_windows) {
       swa_window_ = std::max(swa_window_, swa_window);
@@ -125,8 +127,12 @@ class RowCount {
     return policy_.most_held_rows(static_cast<int>(rows_.size()), n_kv_heads_);
   }
 
-  // What layers of so many rows keep.
+  // What layers of so many rows keep: all of them, where the policy has not seen enough keys yet.
   const std::vector<int64_t>& divide(std::span<const int64_t> layer_rows) {
+    if (!is_ready()) {
+      division_.rows.assign(layer_rows.begin(), layer_rows.end());
+      return division_.rows;
+    }
     n_visible_.clear();
     for (const int64_t rows : layer_rows) {
       for (int kv_head = 0; kv_head < n_kv_heads_; ++kv_head) {
@@ -139,7 +145,7 @@ class RowCount {
 
   void cut() {
     rows_ = divide(rows_);
-    head_ = std::min(head_, most_kept());
+    head_ = is_ready() ? std::min(head_, most_kept()) : head_;
   }
 
   void grow(int64_t n_tokens) {
@@ -147,7 +153,10 @@ class RowCount {
       rows += n_tokens * n_kv_heads_;
     }
     head_ += n_tokens;
+    n_seen_ += n_tokens;
   }
+
+  bool is_ready() const { return n_seen_ >= n_to_see_; }
 
   // A graph over all layers.
   void step(int64_t n_tokens) {
@@ -205,6 +214,8 @@ class RowCount {
   std::vector<int64_t> rows_;  // of each layer that sees everything
   int64_t head_;               // the most rows of one of their heads
   int64_t windowed_;           // rows of each head of a layer with a window
+  int64_t n_seen_;             // positions
+  int64_t n_to_see_;           // before any row goes
   int64_t longest_ = 0;
   int64_t peak_ = 0;
   std::vector<int> n_visible_;
