@@ -180,6 +180,10 @@ std::vector<To> converted(const NpyArray& array, const Convert& convert) {
   return all;
 }
 
+bool is_integer(std::string_view type) {
+  return type.size() == 3 && (type[1] == 'i' || type[1] == 'u');
+}
+
 [[noreturn]] void refuse_type(const NpyArray& array, const std::string& name, const char* allowed) {
   throw Error(ErrorCode::kUnsupported, name + ": elements of type '" + array.type +
                                            "' (allowed: " + std::string(allowed) + ")");
@@ -289,11 +293,11 @@ std::vector<float> npy_floats(const NpyArray& array, const std::string& name) {
       return narrow;
     });
   }
-  if (array.type == "<i4" || array.type == "<i8") {
+  if (is_integer(array.type)) {
     const std::vector<int64_t> whole = npy_integers(array, name);
     return {whole.begin(), whole.end()};
   }
-  refuse_type(array, name, "float16, float32, float64");
+  refuse_type(array, name, "float16, float32, float64, integers");
 }
 
 std::vector<int64_t> npy_integers(const NpyArray& array, const std::string& name) {
@@ -304,7 +308,30 @@ std::vector<int64_t> npy_integers(const NpyArray& array, const std::string& name
   if (array.type == "<i8") {
     return converted<int64_t, int64_t>(array, widen);
   }
-  refuse_type(array, name, "int32, int64");
+  if (array.type == "|i1") {
+    return converted<int8_t, int64_t>(array, widen);
+  }
+  if (array.type == "<i2") {
+    return converted<int16_t, int64_t>(array, widen);
+  }
+  if (array.type == "|u1") {
+    return converted<uint8_t, int64_t>(array, widen);
+  }
+  if (array.type == "<u2") {
+    return converted<uint16_t, int64_t>(array, widen);
+  }
+  if (array.type == "<u4") {
+    return converted<uint32_t, int64_t>(array, widen);
+  }
+  if (array.type == "<u8") {
+    return converted<uint64_t, int64_t>(array, [&](uint64_t value) {
+      if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+        throw Error(ErrorCode::kBadData, name + ": an element is beyond int64");
+      }
+      return static_cast<int64_t>(value);
+    });
+  }
+  refuse_type(array, name, "integers");
 }
 
 void write_npy(const std::string& path, std::span<const float> values, size_t n_columns) {

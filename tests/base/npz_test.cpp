@@ -45,6 +45,27 @@ TEST(Npz, ReadsWhatItWrites) {
   EXPECT_EQ(npz.find("V"), nullptr);
 }
 
+// Of every type that NumPy has.
+TEST(Npz, IntegersAreReadWhateverTheirSize) {
+  const std::vector<std::byte> bytes(8, std::byte{0xff});
+  for (const std::string type : {"|i1", "<i2", "<i4", "<i8"}) {
+    const size_t n_bytes = static_cast<size_t>(type[2] - '0');
+    const NpyArray array{.type = type, .shape = {1}, .bytes = std::span(bytes).first(n_bytes)};
+    EXPECT_EQ(npy_integers(array, "a"), std::vector<int64_t>{-1}) << type;
+    EXPECT_EQ(npy_floats(array, "a"), std::vector<float>{-1}) << type;
+  }
+  for (const std::string type : {"|u1", "<u2", "<u4"}) {
+    const size_t n_bytes = static_cast<size_t>(type[2] - '0');
+    const NpyArray array{.type = type, .shape = {1}, .bytes = std::span(bytes).first(n_bytes)};
+    EXPECT_EQ(npy_integers(array, "a"), (std::vector<int64_t>{(int64_t{1} << (8 * n_bytes)) - 1}))
+        << type;
+  }
+  const NpyArray widest{.type = "<u8", .shape = {1}, .bytes = bytes};
+  EXPECT_THROW(npy_integers(widest, "a"), Error);
+  const NpyArray flags{.type = "|b1", .shape = {8}, .bytes = bytes};
+  EXPECT_THROW(npy_integers(flags, "a"), Error);
+}
+
 TEST(Npz, EveryTruncationIsRefused) {
   const std::string file = archive();
   for (size_t n = 0; n < file.size(); ++n) {
