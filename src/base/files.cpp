@@ -101,9 +101,23 @@ std::string read_text_file(const std::string& path) {
   }
 }
 
-void check_writable(const std::string& path) {
+bool is_same_file(const std::string& a, const std::string& b) {
+  std::error_code ignored;
+  return std::filesystem::equivalent(a, b, ignored) ||
+         std::filesystem::weakly_canonical(a, ignored) ==
+             std::filesystem::weakly_canonical(b, ignored);
+}
+
+void check_writable(const std::string& path, std::span<const std::string> read) {
   if (is_device(path)) {
     return;  // opening a pipe would wait for its reader
+  }
+  for (const std::string& input : read) {
+    if (!input.empty() && is_same_file(path, input)) {
+      throw Error(ErrorCode::kInvalidArgument, "'" + path + "' is to be written, and is read as '" +
+                                                   input +
+                                                   "', which would be lost; give another path");
+    }
   }
   const std::string temporary = temporary_beside(behind_links(path));
   if (!std::ofstream(temporary, std::ios::binary)) {

@@ -10,8 +10,12 @@ namespace winnow {
 // The whole file as text; "-" reads standard input. Throws not_found or io.
 std::string read_text_file(const std::string& path);
 
-// Throws io when write_file_atomically() could not write there: for asking before the content exists.
-void check_writable(const std::string& path);
+// Throws io when write_file_atomically() could not write there: for asking before the content exists. Throws invalid_argument
+// where that is one of the files that are `read`, and would be lost.
+void check_writable(const std::string& path, std::span<const std::string> read = {});
+
+// Whether both lead to the same place, be there a file or none.
+bool is_same_file(const std::string& a, const std::string& b);
 
 // A file that is written beside `path`, and takes its place once it is whole: neither a reader nor a crash sees half of
 // it. What exists and is no file (a pipe, /dev/null) is written to instead of being replaced; so is what a link leads to.

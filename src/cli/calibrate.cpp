@@ -243,7 +243,11 @@ int import(const CalibrateFlags& flags) {
   } else if (!flags.is_quiet) {
     write_output(flags.output + ": filters of " + std::to_string(filters.shape.n_layers) +
                  " layers with " + std::to_string(filters.shape.n_kv_heads) + " KV heads from " +
-                 name + ", frame " + policy::filter_frame_name(filters.frame) + "\n");
+                 name + ", frame " + policy::filter_frame_name(filters.frame) +
+                 (n_guarded == 0 ? ""
+                                 : "\n" + std::to_string(n_guarded) +
+                                       " filters are zero; policies fall back to knorm there") +
+                 "\n");
   }
   return 0;
 }
@@ -254,9 +258,11 @@ int run_calibrate(const CalibrateFlags& flags) {
   }
   check_given(flags);
   const calibrate::Options options = options_of(flags);
-  check_writable(flags.output);
+  std::vector<std::string> read = flags.texts;
+  read.insert(read.end(), {flags.model.path, flags.queries, flags.imported});
+  check_writable(flags.output, read);
   if (!flags.statistics.empty()) {
-    check_writable(flags.statistics);
+    check_writable(flags.statistics, read);
   }
   if (!flags.imported.empty()) {
     return import(flags);
@@ -295,7 +301,7 @@ Verb add_calibrate(CLI::App& app) {
   app.add_option("--kv-heads", flags->n_kv_heads,
                  "KV heads that those of --queries share; without it each has its own")
       ->check(CLI::Range(1, 1 << 16));
-  app.add_option(
+  CLI::Option* const imported = app.add_option(
       "--import", flags->imported,
       "filters of the model that others have made, safetensors or .npz, instead of texts");
   CLI::Option* const frame =
@@ -332,6 +338,11 @@ Verb add_calibrate(CLI::App& app) {
       ->capture_default_str();
   app.add_flag("--json", flags->is_json, "print JSON");
   app.add_flag("-q,--quiet", flags->is_quiet, "print nothing but errors");
+  for (const char* const of_texts :
+       {"--kv-heads", "--frame", "--estimator", "--sign", "--no-renormalize", "--max-samples",
+        "--max-svd-samples", "--seed", "--passage", "--tokens"}) {
+    imported->excludes(of_texts);
+  }
   add_model_flags(app, flags->model);
   return [flags] { return run_calibrate(*flags); };
 }

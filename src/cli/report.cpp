@@ -30,7 +30,13 @@ int report(const ReportFlags& flags) {
   if (!flags.is_data_only) {
     eval::check_has_plotly();
   }
-  check_writable(flags.output);
+  std::vector<std::string> read;
+  for (const std::string& path : flags.folders) {
+    for (const char* const name : {"/config.json", "/samples.jsonl", "/summary.json"}) {
+      read.push_back(path + name);
+    }
+  }
+  check_writable(flags.output, read);
   std::vector<eval::ReportFolder> folders;
   for (const std::string& path : flags.folders) {
     folders.push_back(eval::read_report_folder(path));

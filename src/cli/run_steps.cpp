@@ -26,12 +26,6 @@ namespace {
 // The --weights that choose by themselves.
 constexpr const char* kAutoWeights = "auto";
 
-bool is_same_file(const std::string& a, const std::string& b) {
-  std::error_code ignored;
-  return std::filesystem::weakly_canonical(a, ignored) ==
-         std::filesystem::weakly_canonical(b, ignored);
-}
-
 void warn_about_values(const cache::Cache& cache) {
   const cache::Cache::AppendCounts counts = cache.append_counts();
   if (counts.saturated > 0) {
@@ -131,9 +125,10 @@ void check_outputs(const RunFlags& flags) {
     throw Error(ErrorCode::kInvalidArgument,
                 "'" + flags.save_cache + "' exists; --force writes over it");
   }
+  const std::string read[] = {flags.model, flags.file};  // a cache file may take its own place
   for (const Output& output : outputs) {
     if (!output.path.empty()) {
-      check_writable(output.path);
+      check_writable(output.path, read);
     }
   }
 }

@@ -74,7 +74,7 @@ std::vector<policy::Policy> policies_of(const ScoreFlags& flags) {
 int score(const ScoreFlags& flags) {
   const int n_threads = resolve_threads(flags.n_threads);
   const std::vector<policy::Policy> policies = policies_of(flags);
-  check_writable(flags.output);
+  check_writable(flags.output, {&flags.input, 1});
   const CaseFile file = parse_case(MappedFile(flags.input).bytes(), flags.input);
   const engine::Case& content = file.content;
   std::vector<std::string> specs;

@@ -345,6 +345,13 @@ TEST(RefusedOutput, TwoDumpsInOneFile) {
                      {"--dump-kept", "--dump-logits", "link-to-both'"});
 }
 
+TEST(RefusedOutput, OverTheDocument) {
+  const std::string path = write_text("read-and-written.txt", "a document");
+  expect_run_refused({"-f", path, "--dump-kept", path}, kInvalidArgument,
+                     {"read-and-written.txt", "would be lost"});
+  EXPECT_EQ(std::filesystem::file_size(path), 10U);
+}
+
 TEST(RefusedOutput, FullDisk) {
   struct stat status {};
   if (::stat("/dev/full", &status) != 0) {

@@ -1,6 +1,7 @@
 // winnow report: the page in a browser, and what it refuses.
 
 #include <filesystem>
+#include <fstream>
 
 #include "base/files.h"
 #include "cli/program_in_path.h"
@@ -257,6 +258,14 @@ TEST(ReportPage, WritesItsNumbersAsJson) {
   EXPECT_NE(outcome.err.find("the same results"), std::string::npos);
   const json summary = json::parse(read_text_file(results_folder() + "/summary.json"));
   EXPECT_EQ(data["folders"][0]["summary"]["groups"], summary["groups"]);
+}
+
+TEST(ReportPageRefuses, ToWriteOverWhatItReads) {
+  const std::string folder = temporary_path("report_own_folder");
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/config.json") << "{}";
+  expect_refused(run_winnow({"report", folder, "--data", "-o", folder + "/config.json"}),
+                 kInvalidArgument, {"config.json", "would be lost"});
 }
 
 TEST(ReportPageRefuses, WhatCannotBeRead) {

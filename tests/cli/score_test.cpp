@@ -386,6 +386,15 @@ TEST(Score, CallsItCannotCarryOutAreRefused) {
       kIo, {"out.npz"});
 }
 
+// Its input would be lost.
+TEST(Score, TheOutputIsNotTheInput) {
+  const std::string content = npz_of(golden_case());
+  const std::string path = write_text("case.npz", content);
+  expect_refused(run_winnow({"score", "-i", path, "-o", path, "--policy", "knorm:budget=12"}),
+                 kInvalidArgument, {"case.npz", "would be lost"});
+  EXPECT_EQ(read_text_file(path), content);
+}
+
 // With transforms, what selection ranks is written too, and the best of it are kept.
 TEST(Score, WritesFinalScoresToo) {
   const auto floats_of = [](const std::string& spec, const char* name) {
