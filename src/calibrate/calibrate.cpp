@@ -93,11 +93,19 @@ std::vector<int64_t> sampled(const Options& options, int64_t n_all) {
 // All that sums depend on.
 std::string identity_of(const model::Model& model, std::span<const eval::TokenText> texts,
                         std::span<const Passage> passages, const Options& options) {
+  const model::Rope& rope = model.hyper().rope;
   std::string text = model.fingerprint() + " " + policy::filter_frame_name(options.frame) + " " +
                      std::to_string(options.engine.n_ctx) + " " +
                      estimator_name(options.fit.estimator) + " " +
                      std::to_string(options.max_samples) + " " + std::to_string(options.seed) +
-                     (options.keeps_query_moments ? " query moments" : "");
+                     (options.keeps_query_moments ? " query moments" : "") + " " +
+                     model::weight_option_name(model.weight_option()) + " " +
+                     model::rope_scaling_name(rope.scaling);
+  for (const float number : {rope.freq_base, rope.freq_scale, rope.ext_factor, rope.attn_factor,
+                             rope.beta_fast, rope.beta_slow}) {
+    text += " " + number_text(number);
+  }
+  text += " " + std::to_string(rope.n_ctx_orig);
   for (const Passage& passage : passages) {
     const auto tokens = std::span(texts[passage.text].tokens).subspan(passage.begin, passage.n);
     text += " " + content_hash(std::as_bytes(tokens));
@@ -161,7 +169,7 @@ policy::FilterNotes notes_of(const model::Model& model, std::span<const eval::To
 
 void check_length(size_t n_tokens, size_t n_passages, int head_dim) {
   if (n_tokens == 0) {
-    throw Error(ErrorCode::kInvalidArgument, "the texts have no tokens");
+    throw Error(ErrorCode::kInvalidArgument, "the texts have no tokens to read in context");
   }
   const auto n_needed = 2 * static_cast<size_t>(head_dim);
   if (n_passages < 2 || n_tokens < n_needed) {

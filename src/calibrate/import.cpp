@@ -116,8 +116,8 @@ Foreign read_npz(std::span<const std::byte> file, const std::string& path,
        array = npz.find("layer_" + std::to_string(n_layers))) {
     const std::string where = npz.describe("layer_" + std::to_string(n_layers));
     if (array->shape.size() != 2 || array->shape != npz.find("layer_0")->shape) {
-      fail(path, where + " has shape " + array->shape_text() +
-                     " (allowed: [n_kv_heads, head_dim], the same in all layers)");
+      fail(where, "it has shape " + array->shape_text() +
+                      " (allowed: [n_kv_heads, head_dim], the same in all layers)");
     }
     const std::vector<float> values = npy_floats(*array, where);
     foreign.values.insert(foreign.values.end(), values.begin(), values.end());
@@ -151,6 +151,13 @@ policy::Filters import_filters(std::span<const std::byte> file, const std::strin
                                const model::Model& model, FilterFrame frame_of_layers) {
   const bool is_zip = file.size() >= 2 && file[0] == std::byte{'P'} && file[1] == std::byte{'K'};
   Foreign foreign = is_zip ? read_npz(file, path, frame_of_layers) : read_safetensors(file, path);
+  if (foreign.is_negated && frame_of_layers == FilterFrame::kLegacy) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        path +
+            ": one array of filters, which are of queries after rotation: legacy is for files of "
+            "layer_0, layer_1, …");
+  }
   const model::Hyperparameters& hyper = model.hyper();
   const std::vector<size_t> shape{static_cast<size_t>(hyper.n_layers),
                                   static_cast<size_t>(hyper.n_kv_heads),

@@ -143,6 +143,8 @@ TEST(Calibrate, GoesOnWhereItWasInterrupted) {
   Options other = options;
   other.n_passage = 50;
   EXPECT_THROW(run(model, text, other), Error);
+  const Model rotated_otherwise(test::write_tiny_model(), {.rope = {.freq_base = 500.0F}});
+  EXPECT_THROW(run(rotated_otherwise, text, options), Error) << "its queries are others";
   const Calibration rest = run(model, text, options);
   EXPECT_GT(rest.n_resumed, 0);
   EXPECT_LT(rest.n_resumed, rest.n_passages);

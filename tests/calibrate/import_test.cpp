@@ -118,6 +118,12 @@ TEST(Import, TakesLayersThatDoNotSayTheirFrame) {
   }
 }
 
+// Those of the authors are from after rotation, and say nothing about the mismatch.
+TEST(Import, OneArrayHasNoLegacyFrame) {
+  const Model model(test::write_tiny_model(), {});
+  EXPECT_THROW(import(published(random_directions()), model, FilterFrame::kLegacy), Error);
+}
+
 TEST(Import, SaysWhatIsWrong) {
   const Model model(test::write_tiny_model(), {});
   const Model wider(test::write_tiny_model({.n_heads = 8, .n_kv_heads = 4}), {});
