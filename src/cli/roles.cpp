@@ -116,7 +116,14 @@ struct Shares {
 // The text of a span, without what a terminal would obey.
 std::string printable(std::string_view text, bool is_html) {
   std::string safe;
-  for (const char c : text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    if (c == '\xc2' && next >= 0x80 && next < 0xa0) {  // U+0080 to U+009F
+      safe += '?';
+      ++i;
+      continue;
+    }
     const bool is_control =
         (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7f;
     if (is_control) {
@@ -269,6 +276,7 @@ int show_spans(const RolesFlags& flags, const roles::Format& format, bool is_sho
   std::string text;  // that no span was shown for yet
   size_t n_shown = 0;
   const char* separator = "\n    ";
+  std::string_view piece = pieces.next();  // nothing is printed of what cannot be read
   write_output(head(flags, format, "spans"));
   const auto show = [&] {
     std::string output;
@@ -293,7 +301,7 @@ int show_spans(const RolesFlags& flags, const roles::Format& format, bool is_sho
       n_shown = shares.n_all;
     }
   };
-  for (std::string_view piece = pieces.next(); !piece.empty(); piece = pieces.next()) {
+  for (; !piece.empty(); piece = pieces.next()) {
     if (is_shown) {
       text += piece;
     }
@@ -332,9 +340,11 @@ std::string format_names() {
 Verb add_roles(CLI::App& app) {
   const auto flags = std::make_shared<RolesFlags>();
   app.add_option("file", flags->file, "the text; - is standard input")->required();
-  app.add_option("--roles", flags->format, "the text's format: " + format_names())
-      ->capture_default_str();
-  app.add_flag("--roles-paper", flags->is_paper, "the rules of the published study: --roles paper");
+  CLI::Option* const format =
+      app.add_option("--roles", flags->format, "the text's format: " + format_names())
+          ->capture_default_str();
+  app.add_flag("--roles-paper", flags->is_paper, "the rules of the published study: --roles paper")
+      ->excludes(format);
   app.add_option("-m,--model", flags->model, "a GGUF file, for --tokens");
   CLI::Option* const tokens =
       app.add_flag("--tokens", flags->is_by_token, "label the tokens that the model makes of it");

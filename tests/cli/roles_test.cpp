@@ -46,6 +46,15 @@ TEST(Roles, ColorsTheWholeText) {
   EXPECT_EQ(outcome.out.find("\033[2J"), std::string::npos) << "the text commands the terminal";
 }
 
+TEST(Roles, KeepsControlCharactersOfTwoBytesFromTheTerminal) {
+  const Outcome outcome = run_winnow({"roles", "-", "--color"},
+                                     "{\"a\": \"\xc2\x9b"
+                                     "2J\xc2\xa0\"}");
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(outcome.out.find("\xc2\x9b"), std::string::npos) << "the text commands the terminal";
+  EXPECT_NE(outcome.out.find("?2J\xc2\xa0"), std::string::npos) << outcome.out;
+}
+
 TEST(Roles, WritesAPage) {
   const Outcome outcome = run_winnow({"roles", "-", "--html"}, "<item b=\"c\">&amp;</item>");
   EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -78,6 +87,9 @@ TEST(Roles, RefusesUnknownFormatsAndFiles) {
                  {"unknown format 'jsno'", "json"});
   expect_refused(run_winnow({"roles", "/nowhere/at-all"}), kNotFound, {"/nowhere/at-all"});
   expect_refused(run_winnow({"roles", "/"}), kIo, {"/"});
+  expect_refused(run_winnow({"roles", "-", "--roles", "json", "--roles-paper"}), kInvalidArgument,
+                 {"--roles", "--roles-paper"});
+  EXPECT_EQ(run_winnow({"roles", "/", "--json"}).out, "") << "half of a JSON object";
 }
 
 TEST(Parsers, AgreeWithLabels) {
