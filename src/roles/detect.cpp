@@ -161,6 +161,10 @@ std::string_view table(std::vector<std::string_view> lines) {
 
 }  // namespace
 
+bool begins_with_mark(std::string_view text) {
+  return text.starts_with("<|") && text.substr(0, 64).find("|>") != std::string_view::npos;
+}
+
 size_t speaker_length(std::string_view line) {
   constexpr std::array<std::string_view, 14> kSpeakers{
       "user",     "assistant", "system",   "human",       "ai",      "tool",   "bot",
@@ -258,7 +262,8 @@ std::string_view detect(std::string_view beginning) {
       (n_times > 0 && begins_with_time_and_level(lines[0]))) {
     return "log";
   }
-  if (const std::string_view name = table(lines); !name.empty()) {
+  const bool has_mark = begins_with_mark(content);  // whose bars are no separators
+  if (const std::string_view name = has_mark ? "" : table(lines); !name.empty()) {
     return name;
   }
   if (n_lines_where([](std::string_view line) { return speaker_length(line) > 0; }) >= 2) {

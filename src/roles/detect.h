@@ -24,6 +24,9 @@ bool begins_with_time_and_level(std::string_view line);
 // Whether elements of this name are HTML's.
 bool is_html_name(std::string_view name);
 
+// Whether `text` begins with a mark of chat templates: "<|im_start|>".
+bool begins_with_mark(std::string_view text);
+
 // The length of a speaker's name and its colon that a line begins with: "User:"; 0 where there is none.
 size_t speaker_length(std::string_view line);
 

@@ -108,10 +108,9 @@ size_t mark_length(std::string_view text) {
       "</tool_call>", "<tool_response>", "</tool_response>", "<tools>",        "</tools>",
       "<think>",      "</think>",        "<end_of_turn>",    "<start_of_turn>"};
   size_t n = 0;
-  if (text.starts_with("<|")) {
-    const size_t end = text.substr(0, 64).find("|>");
-    n = end == std::string_view::npos ? 0 : end + 2;
-  } else {
+  if (begins_with_mark(text)) {
+    n = text.find("|>") + 2;
+  } else if (!text.starts_with("<|")) {
     const auto* const mark =
         std::ranges::find_if(kMarks, [&](std::string_view each) { return text.starts_with(each); });
     n = mark == kMarks.end() ? 0 : mark->size();

@@ -230,6 +230,12 @@ TEST(AutoRoles, TellsWholeTextsFromTheirBeginnings) {
   EXPECT_EQ(language("<!DOCTYPE html>\n<p>a"), "html");
 }
 
+TEST(AutoRoles, BarsInTheMarksOfTemplatesAreNoSeparators) {
+  const std::string text =
+      "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n";
+  EXPECT_EQ(letters(text, "auto"), letters(text, "chat"));
+}
+
 TEST(AutoRoles, TakesIndentedJsonBehindALineOfTextForJson) {
   const std::string json = "{\n  \"a\": {\n    \"b\": 1,\n    \"c\": 2\n  }\n}";
   for (const std::string line : {"<|im_start|>user\n", "Here it is:\n", "Of 3 values:\r\n"}) {
