@@ -22,6 +22,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "kernels/select.h"
 #include "policy/allocators.h"
 #include "roles/role.h"
@@ -258,7 +259,8 @@ class Roles final : public SecondStage {
 // "key+ws" to the roles that it names.
 PerRole<bool> parse_ban(std::string_view text, OptionReader& reader) {
   PerRole<bool> is_banned{};
-  while (text != "none" && !text.empty()) {
+  const std::string_view all = text;
+  for (bool goes_on = all != "none"; goes_on;) {
     const std::string_view name = text.substr(0, text.find('+'));
     const auto* const entry =
         std::ranges::find_if(roles::kRoleNames.entries, [&](const auto& each) {
@@ -266,12 +268,13 @@ PerRole<bool> parse_ban(std::string_view text, OptionReader& reader) {
                                     [](char a, char b) { return a - 'A' == b - 'a'; });
         });
     if (entry == std::ranges::end(roles::kRoleNames.entries)) {
-      reader.add_problem("ban=" + std::string(text) +
+      reader.add_problem("ban=" + std::string(all) +
                          ": not a role (allowed: none, or key, value, delim, header, prose and ws, "
                          "with + in between)");
       break;
     }
     is_banned[index(entry->value)] = true;
+    goes_on = name.size() < text.size();
     text.remove_prefix(std::min(name.size() + 1, text.size()));
   }
   return is_banned;
@@ -281,6 +284,18 @@ PerRole<bool> parse_ban(std::string_view text, OptionReader& reader) {
 
 std::unique_ptr<SecondStage> make_roles(OptionReader& reader) {
   const auto options = read_options<RolesOptions>(reader);
+  const auto check_weight = [&](const char* name, float weight) {
+    if (weight < 0 && weight != -1.0F) {
+      reader.add_problem(std::string(name) + "=" + number_text(weight) +
+                         ": no weight (allowed: 0 to 1000, or -1 for that of roles)");
+    }
+  };
+  check_weight("key", options.key);
+  check_weight("value", options.value);
+  check_weight("delim", options.delim);
+  check_weight("header", options.header);
+  check_weight("prose", options.prose);
+  check_weight("ws", options.ws);
   if (options.roles == "fair" || options.roles == "mass") {
     for (const char* const weight : {"key", "value", "delim", "header", "prose", "ws"}) {
       if (reader.is_given(weight)) {

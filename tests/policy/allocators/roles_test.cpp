@@ -118,6 +118,10 @@ TEST(Roles, StandBehindOtherAllocators) {
 
 TEST(Roles, RefuseWhatCannotBeMeant) {
   EXPECT_THROW(Policy::parse("knorm+roles:budget=4,ban=keys"), Error);
+  EXPECT_THROW(Policy::parse("knorm+roles:budget=4,ban=key+"), Error);
+  EXPECT_THROW(Policy::parse("knorm+roles:budget=4,ban=key++ws"), Error);
+  EXPECT_THROW(Policy::parse("knorm+roles:budget=4,key=-0.5"), Error) << "neither a weight nor -1";
+  EXPECT_NO_THROW(Policy::parse("knorm+roles:budget=4,key=-1,value=0,ban=key+ws"));
   EXPECT_THROW(Policy::parse("knorm+roles:budget=4,roles=fairest"), Error);
   EXPECT_THROW(Policy::parse("knorm+roles:budget=4,roles=fair,key=0.1"), Error);
   EXPECT_THROW(Policy::parse("knorm+roles+roles:budget=4"), Error);
