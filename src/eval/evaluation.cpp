@@ -102,6 +102,10 @@ void Evaluation::refuse_unused() const {
     throw Error(ErrorCode::kInvalidArgument,
                 "--by-role is about the documents of tasks that ask questions, and there is none");
   }
+  if (std::ranges::count(options_.questions, QuestionMode::kLegacyOrder) > 0 && !has_prompts()) {
+    refuse("legacy order is asked for",
+           [](const ExperimentEntry& each) { return each.name == "ppl" || each.name == "drift"; });
+  }
   if (options_.n_targets > 0) {
     refuse("targets are given (--target)",
            [](const ExperimentEntry& each) { return each.name == "ppl"; });

@@ -1,5 +1,9 @@
 #include "eval/record.h"
 
+#include <algorithm>
+#include <type_traits>
+#include <utility>
+
 #include "base/error.h"
 
 namespace winnow::eval {
@@ -8,11 +12,31 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
+// Whether numbers that become integers of T are such: JSON's may be too large for it.
+template <typename T>
+bool are_numbers_held(const json& value, const T& /*to*/) {
+  if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+    return !value.is_number() ||
+           (value.is_number_unsigned()  ? std::in_range<T>(value.get<uint64_t>())
+            : value.is_number_integer() ? std::in_range<T>(value.get<int64_t>())
+                                        : false);
+  }
+  return true;
+}
+template <typename T>
+bool are_numbers_held(const json& value, const std::vector<T>& /*to*/) {
+  return std::ranges::all_of(value, [](const json& each) { return are_numbers_held(each, T{}); });
+}
+
 template <typename T>
 void read(const json& object, const char* key, T& value) {
   const auto found = object.find(key);
   if (found == object.end()) {
     throw Error(ErrorCode::kBadData, std::string("there is no '") + key + "'");
+  }
+  if (!are_numbers_held(*found, value)) {
+    throw Error(ErrorCode::kBadData,
+                std::string("'") + key + "' has a number that is no integer, or too large");
   }
   try {
     found->get_to(value);

@@ -124,6 +124,7 @@ TEST(EvalRefuses, WhatIsMissingOrWrong) {
   refused(joined({"niah", "-f", write_text("unused.txt", words(300))}, on_tiny),
           {"(-f)", "drift, ppl"});
   refused(joined({"niah", "--target", "8"}, on_tiny), {"(--target)", "ppl"});
+  refused({"perturbation", "--legacy-order", "-o", folder}, {"legacy order", "drift, ppl"});
   refused(joined({"niah", "--policy", "knrom", "--budgets", "10%"}, on_tiny), {"knorm"});
   refused(joined({"niah", "--policy", "knorm"}, on_tiny), {"budget"});
   refused(joined({"niah", "--policy", "knorm", "--budgets", "10%;;5%"}, on_tiny), {"empty item"});

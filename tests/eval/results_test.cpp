@@ -103,6 +103,26 @@ TEST(Results, ReportLinesThatAreNoRecordsAndUseTheRest) {
                                       "line 4: the sample and arm of an earlier line"}));
 }
 
+// A number that does not fit is none: sample 2^32 + 1 is not sample 1.
+TEST(Records, NumbersThatAreTooLargeAreRefused) {
+  for (const char* const key : {"index", "n_tokens", "budget_rows", "rows_evicted"}) {
+    for (const nlohmann::json& number :
+         {nlohmann::json((int64_t{1} << 32) + 1), nlohmann::json(1e30), nlohmann::json(0.5)}) {
+      nlohmann::json object = nlohmann::json::parse(to_json(record(0)).dump());
+      object[key] = number;
+      const bool is_wide = std::string(key) == "rows_evicted" && number.is_number_integer();
+      if (is_wide) {
+        EXPECT_NO_THROW(record_of(object)) << key;
+      } else {
+        error_of(ErrorCode::kBadData, [&] { record_of(object); });
+      }
+    }
+  }
+  nlohmann::json object = nlohmann::json::parse(to_json(record(0)).dump());
+  object["kept_rows"] = {{1, 1e30}};
+  error_of(ErrorCode::kBadData, [&] { record_of(object); });
+}
+
 TEST(Results, RecordsThatTheEvaluationDoesNotHaveAreReported) {
   const std::string path = folder("foreign");
   { Results(path, config()).add(record(0)); }
