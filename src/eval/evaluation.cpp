@@ -104,7 +104,7 @@ void Evaluation::refuse_unused() const {
   }
   if (std::ranges::count(options_.questions, QuestionMode::kLegacyOrder) > 0 && !has_prompts()) {
     refuse("legacy order is asked for",
-           [](const ExperimentEntry& each) { return each.name == "ppl" || each.name == "drift"; });
+           [](const ExperimentEntry& each) { return each.takes_legacy_order; });
   }
   if (options_.n_targets > 0) {
     refuse("targets are given (--target)",
