@@ -86,6 +86,26 @@ TEST(KeyDirectionsInEngine, CalibratedFiltersNeedNoKeysFirst) {
   }
 }
 
+// Rows that are not cut yet take room while an answer grows: what is planned, and reserved, is what is held.
+TEST(KeyDirectionsInEngine, APlanKnowsThatNothingGoesBeforeThereAreEnoughKeys) {
+  const Model model(test::write_tiny_model(), {});
+  for (const auto evict : {engine::EvictWhen::kAfterPrompt, engine::EvictWhen::kPerChunk}) {
+    engine::Session session(
+        model, policy::Policy::parse(spec()),
+        {.evict = evict, .order = {}, .engine = {.n_threads = 1, .n_batch = 16}});
+    const engine::PromptTokens prompt{.document = test::random_tokens(100, model.hyper().n_vocab)};
+    const engine::Plan plan = session.plan(prompt, 60);
+    EXPECT_GE(plan.max_rows, 129) << "128 keys, and the one that is one too many";
+    EXPECT_EQ(plan.kv_prompt_bytes, session.plan(prompt, 1).kv_full_bytes) << "all of it";
+    session.reserve(plan.max_rows);
+    session.read(prompt, {});
+    const auto answer =
+        session.generate({.n_predict = 60, .ignore_eos = true, .sampling = {.temperature = 0}}, {});
+    EXPECT_EQ(answer.n_generated, 60);
+    EXPECT_LT(session.sequence()->cache.n_cached(0, 0), 128) << "cut once there were enough";
+  }
+}
+
 // The first keys are what they are, however they came; all keys of the block that brings the last one are not.
 TEST(KeyDirectionsInEngine, TheFirstKeysGiveTheSameDirectionForAnyChunks) {
   const Model model(test::write_tiny_model(), {});

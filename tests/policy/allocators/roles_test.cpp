@@ -117,15 +117,15 @@ TEST(Roles, StandBehindOtherAllocators) {
 }
 
 TEST(Roles, RefuseWhatCannotBeMeant) {
-  EXPECT_THROW(Policy::parse("knorm+roles:budget=4,ban=keys"), Error);
-  EXPECT_THROW(Policy::parse("knorm+roles:budget=4,ban=key+"), Error);
-  EXPECT_THROW(Policy::parse("knorm+roles:budget=4,ban=key++ws"), Error);
-  EXPECT_THROW(Policy::parse("knorm+roles:budget=4,key=-0.5"), Error) << "neither a weight nor -1";
-  EXPECT_NO_THROW(Policy::parse("knorm+roles:budget=4,key=-1,value=0,ban=key+ws"));
-  EXPECT_THROW(Policy::parse("knorm+roles:budget=4,roles=fairest"), Error);
-  EXPECT_THROW(Policy::parse("knorm+roles:budget=4,roles=fair,key=0.1"), Error);
-  EXPECT_THROW(Policy::parse("knorm+roles+roles:budget=4"), Error);
-  EXPECT_THROW(Policy::parse("knorm+chunkkv+roles:budget=4"), Error);
+  EXPECT_THROW(Policy::parse("knorm+roles:budget=40,ban=keys"), Error);
+  EXPECT_THROW(Policy::parse("knorm+roles:budget=40,ban=key+"), Error);
+  EXPECT_THROW(Policy::parse("knorm+roles:budget=40,ban=key++ws"), Error);
+  EXPECT_THROW(Policy::parse("knorm+roles:budget=40,key=-0.5"), Error) << "neither a weight nor -1";
+  EXPECT_NO_THROW(Policy::parse("knorm+roles:budget=40,key=-1,value=0,ban=key+ws"));
+  EXPECT_THROW(Policy::parse("knorm+roles:budget=40,roles=fairest"), Error);
+  EXPECT_THROW(Policy::parse("knorm+roles:budget=40,roles=fair,key=0.1"), Error);
+  EXPECT_THROW(Policy::parse("knorm+roles+roles:budget=40"), Error);
+  EXPECT_THROW(Policy::parse("knorm+chunkkv+roles:budget=40"), Error);
   Policy policy = Policy::parse("knorm+roles:budget=4,n_recent=1,n_sink=1");
   EXPECT_THROW(policy.resolve({.n_document = 9}), Error) << "nothing says what the tokens are";
   EXPECT_TRUE(policy.needs().roles);
