@@ -41,10 +41,6 @@ const std::vector<PlanCase>& plan_cases() {
        {"--policy", "knorm+pyramid+adakv:budget=200,slack=9", "--evict", "before-question"}},
       {"QueriesAreRemembered", {"--policy", "snapkv:budget=200"}},
       {"QueriesAreCounted", {"--policy", "expected-attention:budget=200"}},
-      {"KeysAreSeenFirst", {"--policy", "qfilters@keysvd:budget=40,calib_tokens=150"}},
-      {"KeysAreSeenFirstPerChunk",
-       {"--policy", "qfilters@keysvd:budget=40,calib_tokens=150", "--evict", "per-chunk", "-b",
-        "100"}},
       {"AllShare", {"--policy", "knorm+pool:budget=200", "--evict", "before-question"}},
   };
   return cases;
