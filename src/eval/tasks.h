@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,18 @@ struct TaskEntry {
   std::string_view preset;  // options it gives where the user does not: "keys=4,type=uuid"
   std::string_view help;
 };
+
+// The options of a task about the FILE that they name; none where something is refused, so that no file is looked for on behalf of
+// options that are. `what` the file is, for the message where it is missing.
+template <typename Options>
+std::optional<Options> read_options_with_file(policy::OptionReader& reader,
+                                              const std::string& what) {
+  auto options = policy::read_options<Options>(reader);
+  if (options.file.empty()) {
+    reader.add_problem("file=FILE is missing: " + what);
+  }
+  return reader.problems().empty() ? std::optional(std::move(options)) : std::nullopt;
+}
 
 std::unique_ptr<Task> make_cwe(policy::OptionReader&);
 std::unique_ptr<Task> make_cwe_seed(policy::OptionReader&);

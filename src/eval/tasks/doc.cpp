@@ -48,7 +48,7 @@ constexpr int kMostParts = 8;       // drawn until one gives questions
 class Doc final : public Task {
  public:
   explicit Doc(const DocOptions& options)
-      : options_(options), text_(options.file.empty() ? "" : read_utf8_file(options.file)) {}
+      : options_(options), text_(read_utf8_file(options.file)) {}
 
   Sample make(const SampleRequest& request) const override;
   Score score(const Sample& sample, int question, std::string_view answer) const override {
@@ -170,14 +170,8 @@ Sample Doc::make(const SampleRequest& request) const {
 }  // namespace
 
 std::unique_ptr<Task> make_doc(policy::OptionReader& reader) {
-  auto options = policy::read_options<DocOptions>(reader);
-  if (options.file.empty()) {
-    reader.add_problem("file=FILE is missing: the document to ask about");
-  }
-  if (!reader.problems().empty()) {
-    options.file.clear();  // no file is looked for on behalf of options that are refused
-  }
-  return std::make_unique<Doc>(options);
+  const auto options = read_options_with_file<DocOptions>(reader, "the document to ask about");
+  return options ? std::make_unique<Doc>(*options) : nullptr;
 }
 
 }  // namespace winnow::eval

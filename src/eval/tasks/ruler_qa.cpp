@@ -163,14 +163,9 @@ Sample RulerQa::make(const SampleRequest& request) const {
 }  // namespace
 
 std::unique_ptr<Task> make_ruler_qa(policy::OptionReader& reader) {
-  const auto options = policy::read_options<RulerQaOptions>(reader);
-  if (options.file.empty()) {
-    reader.add_problem("file=FILE is missing: a data set in SQuAD's or HotpotQA's JSON");
-  }
-  if (!reader.problems().empty()) {
-    return nullptr;
-  }
-  return std::make_unique<RulerQa>(read_data(options.file));
+  const auto options =
+      read_options_with_file<RulerQaOptions>(reader, "a data set in SQuAD's or HotpotQA's JSON");
+  return options ? std::make_unique<RulerQa>(read_data(options->file)) : nullptr;
 }
 
 }  // namespace winnow::eval

@@ -211,14 +211,9 @@ Sample SchemaDoc::make(const SampleRequest& request) const {
 }  // namespace
 
 std::unique_ptr<Task> make_schema_doc(policy::OptionReader& reader) {
-  const auto options = policy::read_options<SchemaDocOptions>(reader);
-  if (options.file.empty()) {
-    reader.add_problem("file=FILE is missing: the document to ask about");
-  }
-  if (!reader.problems().empty()) {
-    return nullptr;
-  }
-  return std::make_unique<SchemaDoc>(options);
+  const auto options =
+      read_options_with_file<SchemaDocOptions>(reader, "the document to ask about");
+  return options ? std::make_unique<SchemaDoc>(*options) : nullptr;
 }
 
 }  // namespace winnow::eval

@@ -220,14 +220,9 @@ Sample Wikitable::make(const SampleRequest& request) const {
 }  // namespace
 
 std::unique_ptr<Task> make_wikitable(policy::OptionReader& reader) {
-  const auto options = policy::read_options<WikitableOptions>(reader);
-  if (options.file.empty()) {
-    reader.add_problem("file=FILE is missing: questions as WikiTableQuestions has them");
-  }
-  if (!reader.problems().empty()) {
-    return nullptr;
-  }
-  return std::make_unique<Wikitable>(read_tables(options.file));
+  const auto options =
+      read_options_with_file<WikitableOptions>(reader, "questions as WikiTableQuestions has them");
+  return options ? std::make_unique<Wikitable>(read_tables(options->file)) : nullptr;
 }
 
 }  // namespace winnow::eval
