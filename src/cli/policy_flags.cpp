@@ -14,6 +14,12 @@ struct Best {
   std::string value = {};
 };
 
+std::string with_option(const std::string& spec, const std::string& name,
+                        const std::string& value) {
+  const bool has_options = spec.find(':') != std::string::npos;
+  return spec + (has_options ? "," : ":") + name + "=" + value;
+}
+
 Best best_of(const Regime& regime) {
   if (regime.evict != engine::EvictWhen::kAfterPrompt) {
     return {.method = "keydiff"};
@@ -25,13 +31,9 @@ Best best_of(const Regime& regime) {
 // `spec` with the regime's best in place of `auto`; what the user says about an option stays.
 std::string with_best(std::string spec, const Regime& regime) {
   const Best best = best_of(regime);
-  const bool has_options = spec.find(':') != std::string::npos;
   const bool adds_option = !best.option.empty() && !policy::has_option(spec, best.option);
   spec.replace(spec.find(kAuto), kAuto.size(), best.method);
-  if (adds_option) {
-    spec += (has_options ? "," : ":") + best.option + "=" + best.value;
-  }
-  return spec;
+  return adds_option ? with_option(spec, best.option, best.value) : spec;
 }
 
 void refuse_two_budgets(const std::string& spec, const std::string& budget) {
@@ -46,13 +48,12 @@ void refuse_two_budgets(const std::string& spec, const std::string& budget) {
 
 }  // namespace
 
-std::string with_stalled_positions(std::string spec) {
+std::string with_stalled_positions(const std::string& spec) {
   if (policy::has_option(spec, "positions")) {
     throw Error(ErrorCode::kInvalidArgument,
                 "'" + spec + "' has an option positions, and --legacy-offset is positions=stalled");
   }
-  const bool has_options = spec.find(':') != std::string::npos;
-  return std::move(spec) + (has_options ? "," : ":") + "positions=stalled";
+  return with_option(spec, "positions", "stalled");
 }
 
 void check_can_be_saved(const policy::Policy& policy) {

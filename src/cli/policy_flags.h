@@ -15,7 +15,7 @@ struct Regime {
 };
 
 // The spec with the positions of --legacy-offset. Throws invalid_argument where it has others.
-std::string with_stalled_positions(std::string spec);
+std::string with_stalled_positions(const std::string& spec);
 
 // Before anything is read: throws invalid_argument where caches under the policy are not saved (Session::save).
 void check_can_be_saved(const policy::Policy& policy);
