@@ -228,9 +228,8 @@ constexpr size_t kOtherAddressSpace = size_t{16} << 20;
 // The stacks of the threads must fit beside the rest; how large they are is best found out by trying.
 void check_address_space(const Plan& plan, size_t reserved_bytes, int n_threads) {
   const MemoryLimit space = available_address_space();
-  const size_t needed = reserved_bytes + plan.peak_bytes() -
-                        (plan.gpu_bytes > 0 ? 0 : plan.kv_peak_bytes) + plan.logits_bytes +
-                        plan.expanded_bytes + kOtherAddressSpace;
+  const size_t needed = reserved_bytes + plan.peak_bytes() - plan.on_host(plan.kv_peak_bytes) +
+                        plan.logits_bytes + plan.expanded_bytes + kOtherAddressSpace;
   if (needed > space.bytes) {
     throw Error(ErrorCode::kResourceExhausted, "the run reserves " + format_bytes(needed) +
                                                    " of address space, but " + space.source +
@@ -354,7 +353,7 @@ Plan make_plan(const PlanInput& input, const cache::CacheShape& shape, policy::P
 }
 
 size_t needed_bytes(const Plan& plan) {
-  const size_t held = plan.policy_held_bytes + (plan.gpu_bytes > 0 ? 0 : plan.kv_held_bytes);
+  const size_t held = plan.policy_held_bytes + plan.on_host(plan.kv_held_bytes);
   return plan.peak_bytes() - held + plan.logits_bytes + plan.expanded_bytes;
 }
 

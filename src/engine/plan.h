@@ -69,9 +69,11 @@ struct Plan {
   size_t gpu_bytes = 0;          // of a GPU's memory, rows included; 0: there is none
   Engine::Footprint footprint{};
 
+  // Of so many bytes of rows, those in the host's memory: all, or with a GPU none.
+  size_t on_host(size_t kv_bytes) const { return gpu_bytes > 0 ? 0 : kv_bytes; }
   // Anonymous memory at the peak, beside weights and kept logits.
   size_t peak_bytes() const {
-    return (gpu_bytes > 0 ? 0 : kv_peak_bytes) + policy_bytes + footprint.total_bytes();
+    return on_host(kv_peak_bytes) + policy_bytes + footprint.total_bytes();
   }
 };
 
