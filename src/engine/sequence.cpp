@@ -144,12 +144,13 @@ void compute_static_scores(const policy::Policy& policy, int n_kv_heads, Evictor
                            std::vector<std::vector<float>>& scores,
                            std::vector<cache::HeadRows>& rows) {
   const kernels::ScoreDirections* const directions = policy.score_directions();
+  const bool is_wanted = policy.needs().static_scores();
   std::vector<Scratch> scratch(static_cast<size_t>(evictor.parallel().n_threads()));
   evictor.parallel().run(static_cast<int>(rows.size()), [&](int item, int thread) {
     const auto head = static_cast<size_t>(item);
     rows[head].scores = nullptr;
     rows[head].scores_are_projections = false;
-    if (!policy.needs().static_scores()) {
+    if (!is_wanted) {
       return;
     }
     scores[head].resize(static_cast<size_t>(rows[head].n));
