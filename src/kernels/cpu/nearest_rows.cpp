@@ -10,7 +10,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/nearest_rows.cpp"  // NOLINT
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "kernels/cpu/rows-inl.h"
+#include "kernels/cpu/row_vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace winnow::kernels {
@@ -85,18 +85,13 @@ HWY_INLINE void reduce(const Best& best, Nearest& nearest) {
 }
 
 // Candidates [n] to tiles [n / kTile, dim, kTile], padded with zeros.
-void transpose(const RowVectors& rows, std::span<const int> candidates, float* row,
-               std::span<float> tiles) {
-  const auto dim = static_cast<size_t>(rows.head_dim);
-  const size_t row_bytes = dim * cache::element_bytes(rows.type);
+void load_tiles(const RowVectors& rows, std::span<const int> candidates, float* row,
+                std::span<float> tiles) {
   std::ranges::fill(tiles, 0.0F);
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    load_rows(rows.type, rows.elements + static_cast<size_t>(candidates[i]) * row_bytes, 1,
-              rows.head_dim, row);
-    float* const column = tiles.data() + i / kTile * kTile * dim + i % kTile;
-    for (size_t a = 0; a < dim; ++a) {
-      column[a * kTile] = row[a];
-    }
+  for (size_t first = 0; first < candidates.size(); first += kTile) {
+    const size_t n = HWY_MIN(kTile, candidates.size() - first);
+    load_columns(rows, candidates.subspan(first, n), kTile, row,
+                 tiles.data() + first * static_cast<size_t>(rows.head_dim));
   }
 }
 
@@ -117,7 +112,7 @@ void nearest_rows_impl(const RowVectors& rows, std::span<const int> slots,
   std::ranges::fill(nearest, Nearest{});
   for (size_t first = 0; first < candidates.size(); first += panel) {
     const size_t n = HWY_MIN(panel, candidates.size() - first);
-    transpose(rows, candidates.subspan(first, n), row, tiles);
+    load_tiles(rows, candidates.subspan(first, n), row, tiles);
     std::ranges::copy(candidate_scales.subspan(first, n), scales.begin());
     // Nothing is greater than NaN, which padding gets.
     std::ranges::fill(scales.subspan(n), std::numeric_limits<float>::quiet_NaN());

@@ -9,7 +9,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/quadratic_form.cpp"  // NOLINT
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "kernels/cpu/rows-inl.h"
+#include "kernels/cpu/row_vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace winnow::kernels {
@@ -72,19 +72,12 @@ void quadratic_form_impl(const RowVectors& rows, std::span<const int> slots,
                          const QuadraticForm& form, std::span<float> values, Scratch& scratch) {
   const Scratch::Frame frame(scratch);
   const auto dim = static_cast<size_t>(rows.head_dim);
-  const size_t row_bytes = dim * cache::element_bytes(rows.type);
   float* const row = scratch.take<float>(padded_dim(rows.head_dim)).data();
   float* const x = scratch.take_filled(dim * kRowsAtOnce, 0.0F).data();
   HWY_ALIGN float of_rows[kRowsAtOnce];
   for (size_t first = 0; first < slots.size(); first += kRowsAtOnce) {
     const size_t n = HWY_MIN(kRowsAtOnce, slots.size() - first);
-    for (size_t i = 0; i < n; ++i) {
-      const auto slot = static_cast<size_t>(slots[first + i]);
-      load_rows(rows.type, rows.elements + slot * row_bytes, 1, rows.head_dim, row);
-      for (size_t element = 0; element < dim; ++element) {
-        x[element * kRowsAtOnce + i] = row[element];
-      }
-    }
+    load_columns(rows, slots.subspan(first, n), kRowsAtOnce, row, x);
     evaluate(x, dim, form, of_rows);
     std::copy_n(of_rows, n, values.begin() + static_cast<std::ptrdiff_t>(first));
   }

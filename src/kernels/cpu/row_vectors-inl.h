@@ -30,6 +30,20 @@ inline std::span<const float> padded(std::span<const float> vector, Scratch& scr
   return result;
 }
 
+// Rows of some slots as floats, each a column: element a of row i to columns[a * stride + i]. row [padded_dim] is overwritten.
+inline void load_columns(const RowVectors& rows, std::span<const int> slots, size_t stride,
+                         float* HWY_RESTRICT row, float* HWY_RESTRICT columns) {
+  const auto dim = static_cast<size_t>(rows.head_dim);
+  const size_t row_bytes = dim * cache::element_bytes(rows.type);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    load_rows(rows.type, rows.elements + static_cast<size_t>(slots[i]) * row_bytes, 1,
+              rows.head_dim, row);
+    for (size_t a = 0; a < dim; ++a) {
+      columns[a * stride + i] = row[a];
+    }
+  }
+}
+
 template <size_t kBlock, class T, class Body>
 HWY_INLINE void for_blocks_in_place(const RowVectors& rows, std::span<const int> slots,
                                     const Body& body) {
