@@ -9,13 +9,10 @@
 namespace winnow::eval {
 namespace {
 
+using roles::PerRole;
 using roles::Role;
 
 constexpr double kMuch = 10;  // times the mean
-
-constexpr size_t index(Role role) {
-  return static_cast<size_t>(role);
-}
 
 double sum_of(std::span<const double> mass) {
   return std::accumulate(mass.begin(), mass.end(), 0.0);

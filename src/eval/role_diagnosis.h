@@ -1,7 +1,6 @@
 // What attention pays to the roles of a document's tokens, and what a policy keeps of each.
 #pragma once
 
-#include <array>
 #include <span>
 #include <vector>
 
@@ -9,9 +8,6 @@
 #include "roles/role.h"
 
 namespace winnow::eval {
-
-template <typename T>
-using PerRole = std::array<T, roles::kRoles>;
 
 // Column mass of one KV head, of the full cache: what the token at each position has received from all queries, in softmax
 // weights, averaged over the head's query heads. All of it together is the number of tokens, since each query gives away 1.
@@ -52,7 +48,7 @@ class RoleDiagnosis {
 
   DocumentRoles document_;
   std::vector<std::vector<HeadMass>> mass_;
-  PerRole<int> n_tokens_{};
+  roles::PerRole<int> n_tokens_{};
   int n_heads_ = 0;  // that have mass
 };
 

@@ -1,6 +1,8 @@
 // What a piece of a structured text is there for.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "base/name_table.h"
@@ -18,6 +20,14 @@ enum class Role : uint8_t {
 };
 
 inline constexpr int kRoles = 6;
+
+// Something of each role, at its index.
+template <typename T>
+using PerRole = std::array<T, kRoles>;
+
+constexpr size_t index(Role role) {
+  return static_cast<size_t>(role);
+}
 
 inline constexpr NameTable<Role, kRoles> kRoleNames{"role",
                                                     {{Role::kKey, "KEY"},

@@ -15,7 +15,6 @@
 //           they came back where rows were left: legacy_ban)
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -31,26 +30,30 @@ namespace winnow::policy {
 namespace {
 
 using roles::kRoles;
+using roles::PerRole;
 using roles::Role;
-
-template <typename T>
-using PerRole = std::array<T, kRoles>;
 
 // Shares that differ by less are the same: weights such as 0.05 are not exact.
 constexpr double kRounding = 1e-6;
 
-constexpr size_t index(Role role) {
-  return static_cast<size_t>(role);
-}
+// An option that weighs a role.
+struct WeightOption {
+  const char* name;
+  Role role;
+  std::string_view help;
+};
+
+constexpr WeightOption kWeightOptions[] = {
+    {"key", Role::kKey, "weight of KEY, which with no-key VALUE has less; -1: that of roles"},
+    {"value", Role::kValue, "weight of VALUE; -1: that of roles"},
+    {"delim", Role::kDelim, "weight of DELIM; -1: that of roles"},
+    {"header", Role::kHeader, "weight of HEADER; -1: that of roles"},
+    {"prose", Role::kProse, "weight of PROSE; -1: that of roles"},
+    {"ws", Role::kSpace, "weight of WS; -1: that of roles"}};
 
 struct RolesOptions {
   std::string roles = "no-key";
-  float key = -1;
-  float value = -1;
-  float delim = -1;
-  float header = -1;
-  float prose = -1;
-  float ws = -1;
+  PerRole<float> weights = {-1, -1, -1, -1, -1, -1};
   std::string ban = "none";
   bool legacy_ban = false;
 
@@ -60,44 +63,35 @@ struct RolesOptions {
       {"no-key", "value-only", "value-delim", "value-delim-prose-ws", "half", "equal", "fair",
        "mass", "none"},
       "weights of the roles (docs/policies.md)");
-    v(key, "key", -1.0F, 1000.0F,
-      "weight of KEY, which with no-key VALUE has less; -1: that of roles");
-    v(value, "value", -1.0F, 1000.0F, "weight of VALUE; -1: that of roles");
-    v(delim, "delim", -1.0F, 1000.0F, "weight of DELIM; -1: that of roles");
-    v(header, "header", -1.0F, 1000.0F, "weight of HEADER; -1: that of roles");
-    v(prose, "prose", -1.0F, 1000.0F, "weight of PROSE; -1: that of roles");
-    v(ws, "ws", -1.0F, 1000.0F, "weight of WS; -1: that of roles");
+    for (const WeightOption& each : kWeightOptions) {
+      v(weights[index(each.role)], each.name, -1.0F, 1000.0F, each.help);
+    }
     v(ban, "ban", "none, or roles with + in between",
       "of which no row stays, whatever is left free");
     v(legacy_ban, "legacy_ban", "as the study banned: scores of 0, so that rows may stay");
   }
 };
 
-// The study's weights, as (key, value, delim, header, prose, ws).
+// The study's weights, in the order of kWeightOptions.
 struct Preset {
   std::string_view name;
-  float key, value, delim, header, prose, ws;
+  float weights[kRoles];
 };
 
-constexpr Preset kPresets[] = {{"no-key", 0, 0.70F, 0.20F, 0, 0.05F, 0.05F},
-                               {"value-only", 0, 1, 0, 0, 0, 0},
-                               {"value-delim", 0, 0.8F, 0.2F, 0, 0, 0},
-                               {"value-delim-prose-ws", 0, 0.4F, 0.3F, 0, 0.2F, 0.1F},
-                               {"half", 0, 0.5F, 0.5F, 0, 0, 0},
-                               {"equal", 1, 1, 1, 1, 1, 1},
-                               {"none", 0, 0, 0, 0, 0, 0}};
+constexpr Preset kPresets[] = {{"no-key", {0, 0.70F, 0.20F, 0, 0.05F, 0.05F}},
+                               {"value-only", {0, 1, 0, 0, 0, 0}},
+                               {"value-delim", {0, 0.8F, 0.2F, 0, 0, 0}},
+                               {"value-delim-prose-ws", {0, 0.4F, 0.3F, 0, 0.2F, 0.1F}},
+                               {"half", {0, 0.5F, 0.5F, 0, 0, 0}},
+                               {"equal", {1, 1, 1, 1, 1, 1}},
+                               {"none", {0, 0, 0, 0, 0, 0}}};
 
 // Weights that are the same for every head, by `options`; those of fair and mass are not, and begin at 0.
 PerRole<double> fixed_weights(const RolesOptions& options) {
   PerRole<double> weights{};
   for (const Preset& preset : kPresets) {
-    if (preset.name == options.roles) {
-      weights[index(Role::kKey)] = static_cast<double>(preset.key);
-      weights[index(Role::kValue)] = static_cast<double>(preset.value);
-      weights[index(Role::kDelim)] = static_cast<double>(preset.delim);
-      weights[index(Role::kHeader)] = static_cast<double>(preset.header);
-      weights[index(Role::kProse)] = static_cast<double>(preset.prose);
-      weights[index(Role::kSpace)] = static_cast<double>(preset.ws);
+    for (size_t i = 0; preset.name == options.roles && i < kRoles; ++i) {
+      weights[index(kWeightOptions[i].role)] = static_cast<double>(preset.weights[i]);
     }
   }
   return weights;
@@ -148,15 +142,15 @@ class Roles final : public SecondStage {
  public:
   Roles(const RolesOptions& options, const PerRole<bool>& is_banned)
       : options_(options), is_banned_(is_banned), weights_(fixed_weights(options)) {
-    const PerRole<float> given{options.ws,    options.prose,  options.delim,
-                               options.value, options.header, options.key};
+    const PerRole<float>& given = options.weights;
     for (size_t r = 0; r < kRoles; ++r) {
       if (given[r] >= 0) {
         weights_[r] = static_cast<double>(given[r]);
       }
     }
-    if (options.roles == "no-key" && options.key > 0 && options.value < 0) {
-      weights_[index(Role::kValue)] = std::max(0.70 - static_cast<double>(options.key), 0.0);
+    const float key = given[index(Role::kKey)];
+    if (options.roles == "no-key" && key > 0 && given[index(Role::kValue)] < 0) {
+      weights_[index(Role::kValue)] = std::max(0.70 - static_cast<double>(key), 0.0);
     }
   }
 
@@ -284,24 +278,18 @@ PerRole<bool> parse_ban(std::string_view text, OptionReader& reader) {
 
 std::unique_ptr<SecondStage> make_roles(OptionReader& reader) {
   const auto options = read_options<RolesOptions>(reader);
-  const auto check_weight = [&](const char* name, float weight) {
+  for (const WeightOption& each : kWeightOptions) {
+    const float weight = options.weights[index(each.role)];
     if (weight < 0 && weight != -1.0F) {
-      reader.add_problem(std::string(name) + "=" + number_text(weight) +
+      reader.add_problem(std::string(each.name) + "=" + number_text(weight) +
                          ": no weight (allowed: 0 to 1000, or -1 for that of roles)");
     }
-  };
-  check_weight("key", options.key);
-  check_weight("value", options.value);
-  check_weight("delim", options.delim);
-  check_weight("header", options.header);
-  check_weight("prose", options.prose);
-  check_weight("ws", options.ws);
-  if (options.roles == "fair" || options.roles == "mass") {
-    for (const char* const weight : {"key", "value", "delim", "header", "prose", "ws"}) {
-      if (reader.is_given(weight)) {
-        reader.add_problem(std::string(weight) + " has no meaning with roles=" + options.roles +
-                           ", whose weights are those of each head's rows");
-      }
+  }
+  const bool has_own_weights = options.roles == "fair" || options.roles == "mass";
+  for (const WeightOption& each : kWeightOptions) {
+    if (has_own_weights && reader.is_given(each.name)) {
+      reader.add_problem(std::string(each.name) + " has no meaning with roles=" + options.roles +
+                         ", whose weights are those of each head's rows");
     }
   }
   return std::make_unique<Roles>(options, parse_ban(options.ban, reader));
