@@ -224,6 +224,7 @@ ordered_json result_json(const model::Model& model, const std::string& weights_o
       {"capacity_rows", capacity_json(sequence.policy)},
       {"budget_extra_rows", sequence.policy.extra_rows()},
       {"protected", protected_json(sequence)},
+      {"guarded_heads", sequence.policy.guarded_heads()},
       {"evict", engine::evict_when_name(result.evict)},
       {"prefill", engine::prefill_order_name(result.order)},
       {"weights", weights_json(model, weights_option, result.weights)},
@@ -324,7 +325,14 @@ std::string protected_text(const engine::Sequence& sequence) {
          " protected rows among them (the others were evicted before they were protected)";
 }
 
-// What is kept and what that takes, in two lines.
+std::string guarded_text(const engine::Sequence& sequence) {
+  const size_t n = sequence.policy.guarded_heads().size();
+  return n == 0
+             ? ""
+             : std::to_string(n) + " KV heads' filters say too little; their keys' norms score\n";
+}
+
+// What is kept and what that takes, in two lines; a third where heads fall back.
 std::string cache_text(const engine::Sequence& sequence, engine::EvictWhen evict) {
   const cache::Cache& cache = sequence.cache;
   const RowRange kept = kept_range(cache, Layers::kGlobal);
@@ -339,7 +347,8 @@ std::string cache_text(const engine::Sequence& sequence, engine::EvictWhen evict
          std::to_string(cache.rows_evicted()) + " rows evicted (" + engine::evict_when_name(evict) +
          ")\n" + "KV cache " + format_bytes(cache.now_bytes()) + " now, " +
          format_bytes(cache.peak_bytes()) + " at the peak; the full cache is " +
-         format_bytes(full_cache_bytes(sequence)) + " (" + rounded_text(saving, 1) + "x)\n";
+         format_bytes(full_cache_bytes(sequence)) + " (" + rounded_text(saving, 1) + "x)\n" +
+         guarded_text(sequence);
 }
 
 // "120 tokens read at 80 tok/s", and how many need not be.

@@ -138,14 +138,14 @@ void give_preset(const std::string& preset, OptionReader& reader) {
   }
 }
 
-// The options of Q-Filters as another implementation calls them: qfilters_budget=512 is budget=512.
+// The options of a method as another implementation calls them: qfilters_budget=512 is budget=512.
 void spell_as_ours(Spec& spec) {
-  constexpr std::string_view kPrefix = "qfilters_";
+  const std::string prefix = spec.method.substr(0, spec.method.find('@')) + "_";
   for (GivenOption& option : spec.options) {
-    if (!spec.method.starts_with("qfilters") || !option.name.starts_with(kPrefix)) {
+    if (!option.name.starts_with(prefix)) {
       continue;
     }
-    std::string name = option.name.substr(kPrefix.size());
+    std::string name = option.name.substr(prefix.size());
     name = name == "recent" ? "n_recent" : name;
     if (std::ranges::count(spec.options, name, &GivenOption::name) > 0) {
       spec.problems.push_back("'" + option.name + "' gives '" + name + "' a second time");
@@ -328,6 +328,19 @@ Needs Policy::needs() const {
 
 const kernels::ScoreDirections* Policy::score_directions() const {
   return needs().key_projections ? scorer_->score_directions() : nullptr;
+}
+
+std::vector<std::array<int, 2>> Policy::guarded_heads() const {
+  const kernels::ScoreDirections* const directions =
+      scorer_ == nullptr ? nullptr : scorer_->score_directions();
+  std::vector<std::array<int, 2>> heads;
+  for (size_t i = 0; directions != nullptr && i < directions->has_direction.size(); ++i) {
+    if (directions->has_direction[i] == 0) {
+      const int head = static_cast<int>(i);
+      heads.push_back({head / directions->n_kv_heads, head % directions->n_kv_heads});
+    }
+  }
+  return heads;
 }
 
 const Filters* Policy::filters() const {

@@ -2,6 +2,7 @@
 // `snapkv+chunkkv+adakv:budget=512,n_sink=4,n_recent=128`.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -154,6 +155,8 @@ class Policy {
   const Filters* filters() const;
   // What static scores in its cache are projections on; null where it needs none, or keys' squared norms.
   const kernels::ScoreDirections* score_directions() const;
+  // {layer, KV head} of those that have none of the projections that the method scores by, and fall back to keys' norms.
+  std::vector<std::array<int, 2>> guarded_heads() const;
   bool is_resolved() const { return budget_rows_ > 0; }
   // The following need a resolved policy.
   int budget_rows() const;  // per KV head, on average; INT_MAX when unlimited

@@ -70,6 +70,7 @@ TEST(Report, HasTheDocumentedKeysAndTypes) {
                                                     "capacity_rows",
                                                     "budget_extra_rows",
                                                     "protected",
+                                                    "guarded_heads",
                                                     "evict",
                                                     "prefill",
                                                     "seed",

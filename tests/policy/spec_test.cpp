@@ -94,12 +94,14 @@ TEST(PolicySpec, PaperPresetHasNoRecentWindowUnlessGiven) {
               AllOf(HasSubstr("preset=papr"), HasSubstr("default|paper|seed|authors")));
 }
 
-TEST(PolicySpec, QFiltersTakesTheNamesThatItsOptionsHaveElsewhere) {
+TEST(PolicySpec, MethodsTakeTheNamesThatTheirOptionsHaveElsewhere) {
   EXPECT_EQ(canonical("qfilters@keysvd:qfilters_budget=512,qfilters_n_sink=2,qfilters_recent=9,"
                       "qfilters_calib_tokens=64,qfilters_sign=+1"),
             "qfilters@keysvd:budget=512,n_sink=2,n_recent=9,calib_tokens=64");
   EXPECT_THAT(refusal("qfilters@keysvd:budget=512,qfilters_budget=9"),
               HasSubstr("'qfilters_budget' gives 'budget' a second time"));
+  EXPECT_EQ(canonical("knorm:knorm_budget=512,knorm_n_sink=2,knorm_recent=9,knorm_keep=high"),
+            "knorm:budget=512,n_sink=2,n_recent=9,keep=high");
   EXPECT_THAT(refusal("knorm:qfilters_budget=512"), HasSubstr("unknown option 'qfilters_budget'"));
 }
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -17,6 +18,7 @@ namespace winnow::policy {
 namespace {
 
 using Slots = std::vector<int>;
+using Heads = std::vector<std::array<int, 2>>;  // {layer, KV head}
 using testing::HasSubstr;
 
 double norm(std::span<const float> x) {
@@ -132,6 +134,9 @@ TEST(QFilters, GuardedHeadsFallBackToNorms) {
   const KeptSlots kept = golden::kept_by(golden.spec(options));
   EXPECT_EQ(kept[0], golden::kept_by(GoldenFilters().spec(options))[0]);
   EXPECT_EQ(kept[1], golden::kept_by("knorm:" + options)[1]);
+  EXPECT_EQ(Policy::parse(golden.spec(options)).guarded_heads(), (Heads{{0, 1}}));
+  EXPECT_EQ(Policy::parse(GoldenFilters().spec(options)).guarded_heads(), Heads());
+  EXPECT_EQ(Policy::parse("knorm:" + options).guarded_heads(), Heads());
 }
 
 TEST(QFilters, WeakHeadsFallBackWhereThatIsWanted) {
@@ -156,6 +161,11 @@ TEST(QFilters, HeadsThatSayLittleAboutAttentionFallBackWhereThatIsWanted) {
   EXPECT_EQ(golden::kept_by(golden.spec(options)), projections);
   EXPECT_EQ(golden::kept_by(golden.spec(options + ",guard=weak")),
             (KeptSlots{projections[0], norms[1]}));
+  EXPECT_EQ(Policy::parse(golden.spec(options + ",guard=weak")).guarded_heads(), (Heads{{0, 1}}));
+  // Keys that move are scored anew, by the same heads' filters.
+  EXPECT_EQ(
+      Policy::parse(golden.spec(options + ",guard=weak,positions=contiguous")).guarded_heads(),
+      (Heads{{0, 1}}));
   EXPECT_EQ(golden::kept_by(golden.spec(options + ",guard=weak,min_correlation=0")), projections);
   EXPECT_EQ(golden::kept_by(golden.spec(options + ",guard=weak,min_correlation=0.6")), norms);
   golden.filters.correlation[1] = std::nanf("");  // not measured
