@@ -34,6 +34,7 @@ std::unique_ptr<Scorer> make_knorm(OptionReader&);
 std::unique_ptr<Scorer> make_lagkv(OptionReader&);
 std::unique_ptr<Scorer> make_qfilters(OptionReader&);
 std::unique_ptr<Scorer> make_qfilters_keysvd(OptionReader&);
+std::unique_ptr<Scorer> make_quest(OptionReader&);
 std::unique_ptr<Scorer> make_random(OptionReader&);
 std::unique_ptr<Scorer> make_snapkv(OptionReader&);
 std::unique_ptr<Scorer> make_streaming(OptionReader&);
@@ -59,6 +60,8 @@ inline constexpr Method kMethods[] = {
      "none", true},
     {"qfilters@keysvd", "projection", false, make_qfilters_keysvd, "reads each key", 16,
      "keeps the rows whose keys reach farthest along a direction of the first keys, either way"},
+    {"quest", "attention", false, make_quest, "reads each key", 16,
+     "keeps whole pages of rows whose keys may reach farthest along the last queries"},
     {"random", "none", true, make_random, "a hash of each row's position", 0,
      "keeps rows at random: the floor any method must beat"},
     {"snapkv", "attention", false, make_snapkv,

@@ -70,7 +70,7 @@ TEST(Allocation, ADecodedTokenAllocatesNothing) {
          {"full", "knorm:budget=100", "knorm:budget=100,slack=16", "streaming:budget=100",
           "random:budget=100", "keydiff:budget=100", "lagkv:budget=100,lag=16",
           "knorm+pyramid:budget=100", "knorm+adakv:budget=100", "snapkv:budget=100",
-          "tova:budget=100", "h2o:budget=100", "expected-attention:budget=100",
+          "tova:budget=100", "quest:budget=100", "h2o:budget=100", "expected-attention:budget=100",
           "qfilters@keysvd:budget=100,calib_tokens=50"}) {
       for (const size_t n_sequences : {1, 3}) {
         std::vector<engine::Sequence> sequences;

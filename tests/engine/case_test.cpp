@@ -90,8 +90,8 @@ TEST(Case, PoliciesKeepTheRowsThatTheyKeepInTheEngine) {
             {.architecture = architecture, .n_layers = 3, .n_heads = 6, .n_kv_heads = 3}),
         {});
     expect_same_choice(model, test::random_tokens(400, model.hyper().n_vocab),
-                       {"h2o", "keydiff", "knorm", "lagkv", "random", "snapkv", "streaming", "tova",
-                        "knorm+adakv", "h2o+pool", "snapkv+pyramid+adakv"});
+                       {"h2o", "keydiff", "knorm", "lagkv", "quest", "random", "snapkv",
+                        "streaming", "tova", "knorm+adakv", "h2o+pool", "snapkv+pyramid+adakv"});
   }
 }
 

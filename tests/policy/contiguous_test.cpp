@@ -126,8 +126,8 @@ TEST(ContiguousPolicy, EveryMethodScoresRowsWhereAttentionWillSeeThem) {
   int n_different_without_turning = 0;
   for (const char* spec :
        {"keydiff", "lagkv:lag=8", "snapkv:obs_window=8", "snapkv:obs_window=8,force_window=false",
-        "tova", "tova:per_layer=true", "expected-attention", "knorm", "h2o", "random", "streaming",
-        "knorm+cake:cake_window=8"}) {
+        "tova", "tova:per_layer=true", "quest:obs_window=8,page=4", "expected-attention", "knorm",
+        "h2o", "random", "streaming", "knorm+cake:cake_window=8"}) {
     const auto policy = policy::Policy::parse(
         std::string(spec) +
         (std::string_view(spec).find(":") == std::string_view::npos ? ":" : ",") +
@@ -181,7 +181,7 @@ TEST(ContiguousPolicy, EveryMethodScoresRowsWhereAttentionWillSeeThem) {
     }
     n_different_without_turning += chosen(policy, wrong, moments, table).is_like(expected) ? 0 : 1;
   }
-  EXPECT_EQ(n_different_without_turning, 8);  // the methods that read keys
+  EXPECT_EQ(n_different_without_turning, 9);  // the methods that read keys
 }
 
 }  // namespace
