@@ -159,6 +159,16 @@ std::string_view table(std::vector<std::string_view> lines) {
   return is_csv ? "csv" : "";
 }
 
+// What follows the comments that XML or HTML may begin with.
+std::string_view behind_comments(std::string_view text) {
+  while (text.starts_with("<!--")) {
+    const size_t end = text.find("-->");
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 3);
+    text.remove_prefix(n_spaces(text));
+  }
+  return text;
+}
+
 }  // namespace
 
 bool begins_with_mark(std::string_view text) {
@@ -239,11 +249,13 @@ std::string_view detect(std::string_view beginning) {
   if ((content.starts_with('{') || content.starts_with('[')) && begins_with_json(content, n_read)) {
     return "json";
   }
-  if (content.starts_with("<?xml")) {
+  const std::string_view declared = behind_comments(content);
+  if (declared.starts_with("<?xml")) {
     return "xml";
   }
   const std::string_view doctype = "<!doctype html";
-  if (equals_in_any_case(content.substr(0, doctype.size()), doctype)) {
+  if (equals_in_any_case(declared.substr(0, doctype.size()), doctype) ||
+      equals_in_any_case(element_name(declared), "html")) {
     return "html";
   }
   if (const std::string_view name = element_name(content); !name.empty()) {

@@ -9,116 +9,20 @@
 // for before it is believed, at most so far that the work stays linear.
 
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "roles/block_starts.h"
 #include "roles/blocks.h"
 #include "roles/bytes.h"
 #include "roles/detect.h"
 #include "roles/formats.h"
 #include "roles/lines.h"
+#include "roles/markdown_lines.h"
 
 namespace winnow::roles {
 namespace {
-
-constexpr size_t kJsonSniffed = 1024;           // bytes of what may be JSON
-constexpr size_t kElementSniffed = 2048;        // bytes of what may be an element with others in it
-constexpr size_t kEndTagWithin = kLongestLine;  // or that ends so soon
-
-struct Fence {
-  char mark;  // of three or more
-  size_t n_marks;
-  std::string_view language;
-};
-
-// The fence that a line is, if it is one.
-std::optional<Fence> fence_of(std::string_view line) {
-  line = without_end(line);
-  line.remove_prefix(n_spaces(line));
-  if (!line.starts_with("```") && !line.starts_with("~~~")) {
-    return std::nullopt;
-  }
-  const char mark = line[0];
-  const size_t n = count_while(line, [mark](char c) { return c == mark; });
-  line.remove_prefix(n);
-  if (mark == '`' && line.find('`') != std::string_view::npos) {
-    return std::nullopt;  // code in a line
-  }
-  line.remove_prefix(n_spaces(line));
-  return Fence{mark, n, line.substr(0, count_while(line, [](char c) {
-                                      return is_word_byte(c) || c == '-' || c == '+';
-                                    }))};
-}
-
-// The format of a fence's language; empty where it has none.
-std::string_view format_of_language(std::string_view language) {
-  constexpr std::array<std::array<std::string_view, 2>, 16> kNames{{{"json", "json"},
-                                                                    {"json5", "json"},
-                                                                    {"jsonc", "json"},
-                                                                    {"jsonl", "jsonl"},
-                                                                    {"ndjson", "jsonl"},
-                                                                    {"geojson", "json"},
-                                                                    {"xml", "xml"},
-                                                                    {"svg", "xml"},
-                                                                    {"html", "html"},
-                                                                    {"yaml", "yaml"},
-                                                                    {"yml", "yaml"},
-                                                                    {"toml", "toml"},
-                                                                    {"ini", "ini"},
-                                                                    {"csv", "csv"},
-                                                                    {"tsv", "tsv"},
-                                                                    {"log", "log"}}};
-  for (const auto& [name, format] : kNames) {
-    if (equals_in_any_case(name, language)) {
-      return format;
-    }
-  }
-  return {};
-}
-
-// A table's line between its header and its cells: "|---|:-:|".
-bool is_rule_row(std::string_view line) {
-  line = without_end(line);
-  return line.find('-') != std::string_view::npos && line.find('|') != std::string_view::npos &&
-         line.find_first_not_of("|-: \t") == std::string_view::npos;
-}
-
-// Three or more of one of these marks, and nothing else: "---".
-bool is_rule(std::string_view line, std::string_view marks, size_t n_least) {
-  line = without_end(line);
-  line.remove_prefix(n_spaces(line));
-  const char mark = line.empty() ? '\0' : line[0];
-  return marks.find(mark) != std::string_view::npos &&
-         static_cast<size_t>(std::ranges::count(line, mark)) >= n_least &&
-         std::ranges::all_of(line, [mark](char c) { return c == mark || is_space(c); });
-}
-
-// 1 to 6 for "# …" to "###### …", otherwise 0.
-int heading_level(std::string_view line) {
-  const size_t n = count_while(line, [](char c) { return c == '#'; });
-  return n >= 1 && n <= 6 && (n == line.size() || is_space(line[n])) ? static_cast<int>(n) : 0;
-}
-
-// The length of a chat template's mark that `text` begins with: "<|im_start|>user", "[INST]", "<tool_call>".
-size_t mark_length(std::string_view text) {
-  constexpr std::array<std::string_view, 14> kMarks{
-      "[INST]",       "[/INST]",         "<<SYS>>",          "<</SYS>>",       "<tool_call>",
-      "</tool_call>", "<tool_response>", "</tool_response>", "<tools>",        "</tools>",
-      "<think>",      "</think>",        "<end_of_turn>",    "<start_of_turn>"};
-  size_t n = 0;
-  if (begins_with_mark(text)) {
-    n = text.find("|>") + 2;
-  } else if (!text.starts_with("<|")) {
-    const auto* const mark =
-        std::ranges::find_if(kMarks, [&](std::string_view each) { return text.starts_with(each); });
-    n = mark == kMarks.end() ? 0 : mark->size();
-  }
-  const std::string_view name = text.substr(n, count_while(text.substr(n), is_letter));
-  const bool is_name = n > 0 && is_blank(without_end(text).substr(n + name.size()));
-  return n + (is_name ? name.size() : 0);
-}
 
 struct MixedOptions {
   bool is_detecting = false;  // whole texts of one format are told from their beginnings
@@ -150,15 +54,11 @@ class Mixed final : public Labeller {
   bool label_start(std::string_view text, bool is_end, Spans& spans);
   bool label_block(std::string_view text, bool is_end, Spans& spans);
   bool label_fenced(std::string_view text, bool is_end, Spans& spans);
-  std::optional<bool> begins_json(std::string_view text, bool is_end, size_t position);
-  std::optional<bool> begins_element(std::string_view text, bool is_end, size_t position);
-  void label_row(std::string_view line, Role role, Spans& spans) const;
   void label_text(std::string_view line, std::string_view next, Spans& spans);
   void begin_block(std::string_view format, std::unique_ptr<Labeller> inner, BlockEnd end,
                    Spans& spans);
   void end_block(Spans& spans);
 
-  bool may_try(size_t position) const { return n_tried_ <= 8 * position + (size_t{1} << 20); }
   bool is_closing(std::string_view line) const;
 
   std::string_view name_;
@@ -172,8 +72,8 @@ class Mixed final : public Labeller {
   int level_ = 0;          // of the last heading
   std::unique_ptr<Labeller> inner_;
   BlockEnd block_end_ = BlockEnd::kNone;
-  Fence fence_{};       // that the block ends with
-  size_t n_tried_ = 0;  // bytes that were looked at in vain
+  Fence fence_{};  // that the block ends with
+  BlockStarts starts_;
 };
 
 void Mixed::begin_block(std::string_view format, std::unique_ptr<Labeller> inner, BlockEnd end,
@@ -238,56 +138,6 @@ bool Mixed::label_fenced(std::string_view text, bool is_end, Spans& spans) {
   labels.add_space(level_);
   labels.add_trimmed(labels.rest().size(), Role::kDelim, level_);
   return true;
-}
-
-// Whether `text` begins with JSON; nullopt where more text is needed to tell.
-std::optional<bool> Mixed::begins_json(std::string_view text, bool is_end, size_t position) {
-  if (!options_.has_json || (text[0] != '{' && text[0] != '[') || !may_try(position)) {
-    return false;
-  }
-  if (text.size() < kJsonSniffed && !is_end) {
-    return std::nullopt;
-  }
-  size_t n_read = 0;
-  const bool is_json = begins_with_json(text.substr(0, kJsonSniffed), n_read);
-  n_tried_ += is_json ? 0 : n_read;
-  return is_json;
-}
-
-// Whether `text` begins with an element that ends before long, or has others in it.
-std::optional<bool> Mixed::begins_element(std::string_view text, bool is_end, size_t position) {
-  if (text[0] != '<' || !may_try(position)) {
-    return false;
-  }
-  if (text.size() < 66 && !is_end) {
-    return std::nullopt;
-  }
-  const std::string_view name = element_name(text);
-  if (name.empty()) {
-    return false;
-  }
-  const std::string_view searched = text.substr(0, kEndTagWithin);
-  const std::string_view tag = text.substr(0, std::min(text.find('>'), kElementSniffed));
-  const bool is_void = name == "br" || name == "hr" || name == "img";
-  if (is_void || tag.ends_with('/') ||
-      searched.find("</" + std::string(name)) != std::string_view::npos) {
-    return true;
-  }
-  const std::string_view near = text.substr(0, kElementSniffed);
-  if (near.size() == kElementSniffed && (!has_text_ || !is_html_name(name))) {
-    size_t n_tags = 0;
-    for (size_t at = near.find('<'); at != std::string_view::npos; at = near.find('<', at + 1)) {
-      n_tags += at + 1 < near.size() && (near[at + 1] == '/' || is_letter(near[at + 1])) ? 1 : 0;
-    }
-    if (n_tags >= 4 && near.find("</") != std::string_view::npos) {
-      return true;
-    }
-  }
-  if (text.size() < kEndTagWithin && !is_end) {
-    return std::nullopt;
-  }
-  n_tried_ += searched.size();
-  return false;
 }
 
 // What only the beginning of a text can be; false where more text is needed.
@@ -384,9 +234,10 @@ bool Mixed::label_line(std::string_view text, bool is_end, Spans& spans) {
   const bool is_row =
       line->find('|') != std::string_view::npos && (is_in_table_ || is_rule_row(*next));
   const std::optional<bool> is_json =
-      is_row ? false : begins_json(content, is_end, spans.position());
+      is_row || !options_.has_json ? false : starts_.begins_json(content, is_end, spans.position());
   const std::optional<bool> is_element =
-      is_row || !is_json ? is_json : begins_element(content, is_end, spans.position());
+      is_row || !is_json ? is_json
+                         : starts_.begins_element(content, is_end, spans.position(), has_text_);
   if (!is_json || !is_element) {
     return false;
   }
@@ -414,7 +265,7 @@ void Mixed::label_text(std::string_view line, std::string_view next, Spans& span
   const bool is_row = line.find('|') != std::string_view::npos;
   if (is_row && is_rule_row(next) && !is_in_table_) {
     is_in_table_ = true;
-    label_row(line, Role::kHeader, spans);
+    label_row(line, Role::kHeader, level_, spans);
     return;
   }
   LineLabels labels(line, spans);
@@ -426,7 +277,7 @@ void Mixed::label_text(std::string_view line, std::string_view next, Spans& span
       return;
     }
     if (is_row) {
-      label_row(line, Role::kValue, spans);
+      label_row(line, Role::kValue, level_, spans);
       return;
     }
     is_in_table_ = false;
@@ -443,21 +294,6 @@ void Mixed::label_text(std::string_view line, std::string_view next, Spans& span
     labels.add_trimmed(labels.rest().size(), Role::kDelim, level_);
   } else {
     labels.add(labels.rest().size(), Role::kProse, level_);
-  }
-}
-
-// Cells between bars; a bar behind a backslash belongs to its cell.
-void Mixed::label_row(std::string_view line, Role role, Spans& spans) const {
-  LineLabels labels(line, spans);
-  while (!labels.is_at_end()) {
-    labels.add_space(level_);
-    const std::string_view rest = labels.rest();
-    size_t n = 0;
-    while (n < rest.size() && rest[n] != '|') {
-      n += rest[n] == '\\' && n + 1 < rest.size() ? 2 : 1;
-    }
-    labels.add_trimmed(n, role, level_);
-    labels.add(labels.next() == '|' ? 1 : 0, Role::kDelim, level_);
   }
 }
 

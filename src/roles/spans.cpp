@@ -17,15 +17,13 @@ void Spans::set_language(std::string_view language) {
   format_ = static_cast<uint8_t>(&find_format(language) - kFormats);
 }
 
-std::vector<Span> Spans::take(bool is_all) {
-  std::vector<Span> taken;
+void Spans::take(bool is_all, std::vector<Span>& taken) {
+  taken.clear();
   taken.swap(spans_);
-  spans_.reserve(taken.size());
   if (!is_all && !taken.empty()) {
     spans_.push_back(taken.back());
     taken.pop_back();
   }
-  return taken;
 }
 
 }  // namespace winnow::roles

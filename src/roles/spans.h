@@ -65,8 +65,9 @@ class Spans {
   // The format of the block is known now, before anything in it was labelled.
   void set_language(std::string_view language);
 
-  // Takes out the spans that can no longer grow: all but the last one, or all.
-  std::vector<Span> take(bool is_all);
+  // Puts the spans that can no longer grow, all but the last one, or all, in the place of what `taken` holds, and uses its memory
+  // for what follows: fresh memory for each piece of a text would take longer than the labelling.
+  void take(bool is_all, std::vector<Span>& taken);
 
   const std::vector<Span>& all() const { return spans_; }
 

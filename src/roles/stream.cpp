@@ -31,8 +31,8 @@ void Stream::finish() {
   is_finished_ = true;
 }
 
-std::vector<Span> Stream::take() {
-  return spans_.take(is_finished_);
+void Stream::take(std::vector<Span>& spans) {
+  spans_.take(is_finished_, spans);
 }
 
 std::vector<Span> label_text(std::string_view text, const Format& format) {
@@ -40,7 +40,9 @@ std::vector<Span> label_text(std::string_view text, const Format& format) {
   spans.begin_block(format.name);
   format.make()->label(text, /*is_end=*/true, spans);
   WINNOW_CHECK(spans.position() == text.size());
-  return spans.take(/*is_all=*/true);
+  std::vector<Span> all;
+  spans.take(/*is_all=*/true, all);
+  return all;
 }
 
 }  // namespace winnow::roles

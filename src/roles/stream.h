@@ -21,8 +21,9 @@ class Stream {
   // The text is complete.
   void finish();
 
-  // The spans that are found and were not taken yet. They are final, and together without a gap.
-  std::vector<Span> take();
+  // The spans that are found and were not taken yet, in the place of what `spans` holds. They are final, and together without
+  // a gap. Given the same vector again and again, it takes no new memory.
+  void take(std::vector<Span>& spans);
 
  private:
   // Returns how many bytes were labelled.

@@ -6,44 +6,19 @@
 // that it names, if that is among the innermost; one that names none is passed over.
 
 #include <algorithm>
-#include <array>
-#include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "roles/blocks.h"
 #include "roles/bytes.h"
+#include "roles/elements.h"
 #include "roles/formats.h"
+#include "roles/markup.h"
 
 namespace winnow::roles {
 namespace {
 
-constexpr size_t kLongestName = 256;          // longer ones are cut
-constexpr size_t kInnermost = 64;             // open elements among which an end tag finds its own
-constexpr size_t kDeepest = size_t{1} << 20;  // deeper elements are counted, without their names
-
-constexpr std::array<std::string_view, 14> kVoid{"area",  "base",   "br",    "col",  "embed",
-                                                 "hr",    "img",    "input", "link", "meta",
-                                                 "param", "source", "track", "wbr"};
-// Elements that the next of their name ends.
-constexpr std::array<std::string_view, 8> kEndedByNext{"p",  "li", "td", "th",
-                                                       "tr", "dt", "dd", "option"};
-// Elements whose text holds no tags.
-constexpr std::array<std::string_view, 4> kRawText{"script", "style", "textarea", "title"};
-
-template <size_t N>
-bool is_one_of(const std::array<std::string_view, N>& names, std::string_view name) {
-  return std::ranges::find(names, name) != names.end();
-}
-
-constexpr bool begins_name(char c) {
-  return is_letter(c) || c == '_' || c == ':' || static_cast<unsigned char>(c) >= 0x80;
-}
-
-constexpr bool is_in_name(char c) {
-  return !is_space(c) && c != '>' && c != '/' && c != '=' && c != '"' && c != '\'' && c != '<';
-}
+constexpr size_t kLongestName = 256;  // longer ones are cut
 
 class Xml final : public Labeller {
  public:
@@ -73,22 +48,18 @@ class Xml final : public Labeller {
   size_t label_cdata(std::string_view text, bool is_end, Spans& spans);
   size_t label_raw(std::string_view text, bool is_end, Spans& spans);
   size_t delim(size_t n_bytes, State next, Spans& spans);
-  void add_words(std::string_view text, Spans& spans);
-  void open_element();
-  void close_element();
+  void add_words(std::string_view text, bool is_in_string, Spans& spans);
   void end_tag(bool is_empty);
 
-  int depth() const {
-    return static_cast<int>(open_.size() + n_deeper_) + (is_in_end_tag_ ? 1 : 0);
-  }
-  bool is_outside() const { return open_.empty() && n_deeper_ == 0; }
+  int depth() const { return open_.depth() + (is_in_end_tag_ ? 1 : 0); }
+  bool is_outside() const { return open_.depth() == 0; }
 
   bool is_html_;
   bool is_block_;
   State state_ = State::kText;
-  std::vector<uint32_t> open_;  // hashes of the names of open elements
-  size_t n_deeper_ = 0;         // further ones
-  std::string name_;            // of the tag
+  OpenElements open_;
+  std::string name_;     // of the tag
+  HtmlElement element_;  // what HTML knows of it
   bool is_end_tag_ = false;
   bool is_in_end_tag_ = false;  // its element is closed already
   bool is_behind_equals_ = false;
@@ -97,14 +68,6 @@ class Xml final : public Labeller {
   bool is_in_subset_ = false;  // of a DOCTYPE
   bool is_done_ = false;
 };
-
-uint32_t hash_of(std::string_view name) {
-  uint32_t hash = 2166136261U;  // FNV-1a
-  for (const char c : name) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
-  }
-  return hash;
-}
 
 size_t Xml::label_next(std::string_view text, bool is_end, Spans& spans) {
   switch (state_) {
@@ -136,14 +99,14 @@ size_t Xml::label_next(std::string_view text, bool is_end, Spans& spans) {
 }
 
 // Words VALUE, what separates them WS.
-void Xml::add_words(std::string_view text, Spans& spans) {
+void Xml::add_words(std::string_view text, bool is_in_string, Spans& spans) {
   const int d = depth();
   while (!text.empty()) {
     const size_t n_space = n_spaces(text);
-    spans.add(n_space, Role::kSpace, d);
+    spans.add(n_space, Role::kSpace, d, is_in_string);
     text.remove_prefix(n_space);
     const size_t n_word = count_while(text, [](char c) { return !is_space(c); });
-    spans.add(n_word, Role::kValue, d);
+    spans.add(n_word, Role::kValue, d, is_in_string);
     text.remove_prefix(n_word);
   }
 }
@@ -151,7 +114,7 @@ void Xml::add_words(std::string_view text, Spans& spans) {
 size_t Xml::label_text(std::string_view text, bool is_end, Spans& spans) {
   const size_t n = std::min(text.find('<'), text.size());
   if (!is_outside()) {
-    add_words(text.substr(0, n), spans);
+    add_words(text.substr(0, n), /*is_in_string=*/false, spans);
     return n;
   }
   if (state_ == State::kText) {  // nothing but white space so far
@@ -181,42 +144,39 @@ size_t Xml::delim(size_t n_bytes, State next, Spans& spans) {
 
 // `text` begins with "<".
 size_t Xml::label_markup(std::string_view text, bool is_end, Spans& spans) {
-  constexpr std::string_view kCdataBegin = "<![CDATA[";
-  if (text.size() < kCdataBegin.size() && !is_end) {
+  if (text.size() < kMarkupSniffed && !is_end) {
     return 0;
   }
-  const char next = text.size() > 1 ? text[1] : '\0';
-  if (is_block_ && next == '|') {  // a mark of a chat template: the element was not finished
+  if (is_block_ && text.starts_with("<|")) {  // of a chat template: the element was not finished
     is_done_ = true;
     return 0;
   }
-  if (text.starts_with("<!--")) {
-    until_ = "-->";
-    return delim(4, State::kUntil, spans);
+  const auto [kind, n_mark] = markup_at(text);
+  switch (kind) {
+    case Markup::kComment:
+      until_ = "-->";
+      return delim(n_mark, State::kUntil, spans);
+    case Markup::kInstruction:
+      until_ = "?>";
+      return delim(n_mark, State::kUntil, spans);
+    case Markup::kCdata:
+      return delim(n_mark, State::kCdata, spans);
+    case Markup::kDeclaration:
+      is_in_subset_ = false;
+      return delim(n_mark, State::kDoctype, spans);
+    case Markup::kText:
+      spans.add(n_mark, is_outside() ? Role::kProse : Role::kValue, depth());
+      return n_mark;
+    case Markup::kTag:
+    case Markup::kEndTag:
+      break;
   }
-  if (text.starts_with(kCdataBegin)) {
-    return delim(kCdataBegin.size(), State::kCdata, spans);
-  }
-  if (next == '?') {
-    until_ = "?>";
-    return delim(2, State::kUntil, spans);
-  }
-  if (next == '!' && text.size() > 2 && is_letter(text[2])) {
-    is_in_subset_ = false;
-    return delim(2, State::kDoctype, spans);
-  }
-  const bool is_end_tag = next == '/' && text.size() > 2 && begins_name(text[2]);
-  if (!is_end_tag && !begins_name(next)) {
-    spans.add(1, is_outside() ? Role::kProse : Role::kValue, depth());
-    return 1;
-  }
-  const size_t n_mark = is_end_tag ? 2 : 1;
   const std::string_view behind = text.substr(n_mark);
   const size_t n_name = count_while(behind.substr(0, kLongestName), is_in_name);
   if (n_name == behind.size() && !is_end) {
     return 0;
   }
-  begin_tag(behind.substr(0, n_name), is_end_tag);
+  begin_tag(behind.substr(0, n_name), kind == Markup::kEndTag);
   spans.add(n_mark, Role::kDelim, depth());
   spans.add(n_name, Role::kKey, depth());
   return n_mark + n_name;
@@ -226,42 +186,15 @@ void Xml::begin_tag(std::string_view name, bool is_end_tag) {
   name_ = name;
   if (is_html_) {
     std::ranges::transform(name_, name_.begin(), lower);
+    element_ = html_element(name_);
   }
   is_end_tag_ = is_end_tag;
-  if (is_end_tag) {
-    close_element();
-  } else {
-    open_element();
+  is_in_end_tag_ = is_end_tag && open_.close(name_);
+  if (!is_end_tag) {
+    open_.open(name_, element_.is_ended_by_next);
   }
   is_behind_equals_ = false;
   state_ = State::kTag;
-}
-
-void Xml::open_element() {
-  const uint32_t hash = hash_of(name_);
-  if (is_html_ && is_one_of(kEndedByNext, name_) && !open_.empty() && open_.back() == hash) {
-    open_.pop_back();
-  }
-  if (open_.size() < kDeepest && n_deeper_ == 0) {
-    open_.push_back(hash);
-  } else {
-    ++n_deeper_;
-  }
-}
-
-void Xml::close_element() {
-  const size_t before = open_.size() + n_deeper_;
-  if (n_deeper_ > 0) {
-    --n_deeper_;
-  } else {
-    const size_t n = std::min(open_.size(), kInnermost);
-    const auto last =
-        std::find(open_.rbegin(), open_.rbegin() + static_cast<ptrdiff_t>(n), hash_of(name_));
-    if (last != open_.rbegin() + static_cast<ptrdiff_t>(n)) {
-      open_.erase(last.base() - 1, open_.end());
-    }
-  }
-  is_in_end_tag_ = open_.size() + n_deeper_ < before;
 }
 
 size_t Xml::label_in_tag(std::string_view text, bool is_end, Spans& spans) {
@@ -315,13 +248,9 @@ void Xml::end_tag(bool is_empty) {
   state_ = State::kText;
   is_in_end_tag_ = false;
   if (!is_end_tag_) {
-    if (is_empty || (is_html_ && is_one_of(kVoid, name_))) {
-      if (n_deeper_ > 0) {
-        --n_deeper_;
-      } else if (!open_.empty()) {
-        open_.pop_back();
-      }
-    } else if (is_html_ && is_one_of(kRawText, name_)) {
+    if (is_empty || element_.is_void) {
+      open_.close_last();
+    } else if (element_.holds_raw_text) {
       state_ = State::kRaw;
     }
   }
@@ -329,24 +258,15 @@ void Xml::end_tag(bool is_empty) {
 }
 
 size_t Xml::label_quoted(std::string_view text, Spans& spans) {
-  const int d = depth();
-  size_t at = 0;
-  while (at < text.size() && text[at] != quote_) {
-    const std::string_view rest = text.substr(at);
-    const size_t n_space = n_spaces(rest);
-    spans.add(n_space, Role::kSpace, d, true);
-    const size_t n_word =
-        count_while(rest.substr(n_space), [this](char c) { return !is_space(c) && c != quote_; });
-    spans.add(n_word, Role::kValue, d, true);
-    at += n_space + n_word;
+  const size_t n = std::min(text.find(quote_), text.size());
+  add_words(text.substr(0, n), /*is_in_string=*/true, spans);
+  if (n == text.size()) {
+    return n;
   }
-  if (at < text.size()) {
-    spans.add(1, Role::kDelim, d, true);
-    is_behind_equals_ = false;
-    state_ = State::kTag;
-    return at + 1;
-  }
-  return at;
+  spans.add(1, Role::kDelim, depth(), /*is_in_string=*/true);
+  is_behind_equals_ = false;
+  state_ = State::kTag;
+  return n + 1;
 }
 
 size_t Xml::label_doctype(std::string_view text, Spans& spans) {
@@ -361,13 +281,17 @@ size_t Xml::label_doctype(std::string_view text, Spans& spans) {
   return delim(text.size(), State::kDoctype, spans);
 }
 
+// The bytes before `mark`; without it, those that cannot be part of it.
+size_t n_before(std::string_view text, std::string_view mark, bool is_end) {
+  const size_t end = text.find(mark);
+  const size_t n_held = is_end ? 0 : std::min(mark.size() - 1, text.size());
+  return end != std::string_view::npos ? end : text.size() - n_held;
+}
+
 size_t Xml::label_until(std::string_view text, bool is_end, Spans& spans) {
-  const size_t end = text.find(until_);
-  if (end != std::string_view::npos) {
-    return delim(end + until_.size(), State::kText, spans);
-  }
-  const size_t n_held = is_end ? 0 : until_.size() - 1;
-  return delim(text.size() - std::min(n_held, text.size()), State::kUntil, spans);
+  const size_t n = n_before(text, until_, is_end);
+  const bool is_there = text.substr(n).starts_with(until_);
+  return delim(is_there ? n + until_.size() : n, is_there ? State::kText : State::kUntil, spans);
 }
 
 size_t Xml::label_cdata(std::string_view text, bool is_end, Spans& spans) {
@@ -375,11 +299,8 @@ size_t Xml::label_cdata(std::string_view text, bool is_end, Spans& spans) {
   if (text.starts_with(kEnd)) {
     return delim(kEnd.size(), State::kText, spans);
   }
-  const size_t end = text.find(kEnd);
-  const size_t n_held = is_end ? 0 : kEnd.size() - 1;
-  const size_t n =
-      end != std::string_view::npos ? end : text.size() - std::min(n_held, text.size());
-  add_words(text.substr(0, n), spans);
+  const size_t n = n_before(text, kEnd, is_end);
+  add_words(text.substr(0, n), /*is_in_string=*/false, spans);
   return n;
 }
 
@@ -398,7 +319,7 @@ size_t Xml::label_raw(std::string_view text, bool is_end, Spans& spans) {
     }
   }
   const size_t n = std::min(at, text.size());
-  add_words(text.substr(0, n), spans);
+  add_words(text.substr(0, n), /*is_in_string=*/false, spans);
   return n > 0 || state_ == State::kRaw ? n : label_markup(text, is_end, spans);
 }
 

@@ -31,8 +31,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   winnow::roles::Stream stream(format);
   std::vector<Span> spans;
+  std::vector<Span> more;
   const auto take = [&] {
-    const std::vector<Span> more = stream.take();
+    stream.take(more);
     spans.insert(spans.end(), more.begin(), more.end());
   };
   for (size_t at = 0; at < text.size(); at += n_piece) {

@@ -230,6 +230,25 @@ TEST(AutoRoles, TellsWholeTextsFromTheirBeginnings) {
   EXPECT_EQ(language("<!DOCTYPE html>\n<p>a"), "html");
 }
 
+TEST(AutoRoles, KnowsAPageWithoutADoctype) {
+  // No end tag is near: what is in the page's head is longer than what is looked at.
+  const std::string page = "<html lang=\"a\">\n<head><style>" + std::string(60000, 'x') +
+                           "</style></head><body><p>y</p></body></html>";
+  const std::string labels = letters(page, "html");
+  for (const std::string before : {"", "\n", "<!-- saved -->\n", "A page:\n\n"}) {
+    const std::string text = before + page + "\nWhat is it?";
+    const std::string all = letters(text, "auto");
+    EXPECT_EQ(all.substr(before.size(), page.size()), labels) << before;
+    EXPECT_EQ(all.back(), 'P');
+    EXPECT_EQ(label_text(text, find_format("auto")).back().label.language(), "auto");
+  }
+  for (const char* const prose : {"<html> is the outermost element.", "<htmlx>\n<b", "<html"}) {
+    EXPECT_EQ(letters(prose + std::string("\n") + std::string(60000, 'x'), "auto").substr(0, 5),
+              "PPPPP")
+        << prose;
+  }
+}
+
 TEST(AutoRoles, BarsInTheMarksOfTemplatesAreNoSeparators) {
   const std::string text =
       "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n";

@@ -155,9 +155,10 @@ std::vector<Span> streamed(std::string_view text, const Format& format,
                            const std::vector<size_t>& cuts) {
   Stream stream(format);
   std::vector<Span> spans;
+  std::vector<Span> more;
   size_t at = 0;
   const auto take = [&] {
-    const std::vector<Span> more = stream.take();
+    stream.take(more);
     spans.insert(spans.end(), more.begin(), more.end());
   };
   for (const size_t cut : cuts) {
@@ -201,7 +202,9 @@ TEST(RoleStream, LabelsOfABeginningAreFinal) {
       for (size_t cut = 0; cut <= text.size(); ++cut) {
         Stream stream(format);
         stream.feed(std::string_view(text).substr(0, cut));
-        for (const Span& span : stream.take()) {
+        std::vector<Span> spans;
+        stream.take(spans);
+        for (const Span& span : spans) {
           ASSERT_EQ(std::string(span.end - span.begin, letter(span.label.role)),
                     whole.substr(span.begin, span.end - span.begin))
               << format.name << " cut at " << cut << "\n"
@@ -267,6 +270,8 @@ TEST(RoleStream, TakesAnyBytes) {
                                        "{\"a\": 1}\r\n{\"b\": 2}\r\n",
                                        "a: b\r\n- c\r\n[d]\r\ne = f\r\n",
                                        "<!---->\xef\xbb\xbf bcdef",
+                                       "<!-- a -->\n<html>\n<a>" + std::string(40000, 'x'),
+                                       "<a b=/" + std::string(3000, 'c') + ">\n",
                                        "\\",
                                        "\"\\",
                                        "<",
@@ -323,9 +328,10 @@ TEST(RoleStream, TakesTimeInProportion) {
     for (const Format& format : kFormats) {
       const auto begin = std::chrono::steady_clock::now();
       Stream stream(format);
+      std::vector<Span> spans;
       for (size_t at = 0; at < text.size(); at += 4096) {
         stream.feed(std::string_view(text).substr(at, 4096));
-        stream.take();
+        stream.take(spans);
       }
       stream.finish();
       const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
