@@ -254,7 +254,8 @@ ordered_json result_json(const model::Model& model, const std::string& weights_o
       {"evictions",
        {{"count", sequence.evictions.count},
         {"ms", sequence.evictions.ms},
-        {"nan_scores", sequence.evictions.nan_scores}}}};
+        {"nan_scores", sequence.evictions.nan_scores},
+        {"query_head_rows", sequence.evictions.mean_query_head_rows()}}}};
   if (cache.shape().n_windowed_layers() > 0) {
     report["windowed_layers"] = windowed_layers_json(cache);
   }

@@ -142,8 +142,7 @@ bool Evictor::carry_out(Sequence& sequence, bool is_chosen, const Stopwatch& sto
                     scratch_[static_cast<size_t>(thread)], sequence.cache);
     sequence.cache.keep(layer.layer, kv_head, kept);
   });
-  sequence.evictions.nan_scores += choice_.n_nan_scores();
-  sequence.evictions.ms += stopwatch.ms();
+  sequence.evictions.add(choice_, stopwatch.ms());
   return true;
 }
 

@@ -1,6 +1,7 @@
 #include "engine/sequence.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -223,6 +224,14 @@ Sequence copy(const Sequence& sequence, policy::Policy policy, int max_rows,
 
 }  // namespace
 
+void EvictionStats::add(const policy::Choice& choice, double took_ms) {
+  nan_scores += choice.n_nan_scores();
+  ms += took_ms;
+  query_head_rows = std::accumulate(choice.query_head_rows.begin(), choice.query_head_rows.end(),
+                                    query_head_rows);
+  n_query_head_cuts += std::ssize(choice.query_head_rows);
+}
+
 cache::CacheShape cache_shape(const model::Hyperparameters& hyper, cache::RowType key_type,
                               cache::RowType value_type, const policy::Policy& policy,
                               int max_rows) {
@@ -352,8 +361,7 @@ Sequence fork(const Sequence& sequence, ForkOptions options, Evictor& evictor) {
   }
   if (is_cut) {
     ++fork.evictions.count;
-    fork.evictions.nan_scores += choice.n_nan_scores();
-    fork.evictions.ms += stopwatch.ms();
+    fork.evictions.add(choice, stopwatch.ms());
   }
   return fork;
 }

@@ -23,6 +23,18 @@ struct EvictionStats {
   int64_t count = 0;       // occasions on which rows were taken: a prompt, a chunk, a decoded token
   double ms = 0;           // time they took: score, select, move
   int64_t nan_scores = 0;  // compared, and not a number
+  // Where query heads choose rows of their own: how many each has chosen, added up over all heads and cuts since the sequence
+  // was made or loaded; and over how many.
+  int64_t query_head_rows = 0;
+  int64_t n_query_head_cuts = 0;
+
+  // 0 where they do not, or nothing was cut.
+  double mean_query_head_rows() const {
+    return n_query_head_cuts == 0
+               ? 0
+               : static_cast<double>(query_head_rows) / static_cast<double>(n_query_head_cuts);
+  }
+  void add(const policy::Choice& choice, double took_ms);
 };
 
 struct Sequence {

@@ -48,6 +48,9 @@ void record_kept(const engine::Sequence& sequence, const model::Hyperparameters&
   record.kv_full_bytes = static_cast<int64_t>(shape.full_bytes(sequence.positions_fed));
   record.policy_bytes = static_cast<int64_t>(engine::policy_bytes(hyper, sequence.policy));
   record.is_within_budget &= is_within_budget(sequence, 0);
+  if (sequence.evictions.n_query_head_cuts > 0) {
+    record.metrics["query_head_rows"] = sequence.evictions.mean_query_head_rows();
+  }
 }
 
 void record_end(const engine::Sequence& sequence, int n_positions, int n_uncut, Record& record) {

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 
 #include "base/error.h"
 #include "kernels/parallel.h"
+#include "policy/order.h"
 #include "policy/policy.h"
 #include "policy/protect.h"
 #include "policy/select.h"
@@ -118,6 +120,24 @@ int count_nan(std::span<const float> scores, const Protected& keep_anyway) {
   const std::span<const float> compared = scores.subspan(first, scores.size() - first - last);
   return static_cast<int>(
       std::ranges::count_if(compared, [](float score) { return std::isnan(score); }));
+}
+
+// How many rows each query head has chosen where n_keep stay, by scores that Scorer::ranks_query_heads() speaks of.
+int query_head_rows(std::span<const float> scores, const Protected& keep_anyway, int n_keep,
+                    Scratch& scratch) {
+  const int n_chosen = n_keep - keep_anyway.n_first - keep_anyway.n_last;
+  const auto first = static_cast<size_t>(keep_anyway.n_first);
+  const size_t n = scores.size() - first - static_cast<size_t>(keep_anyway.n_last);
+  if (n_chosen <= 0 || n == 0) {
+    return 0;
+  }
+  const Scratch::Frame frame(scratch);
+  const std::span<float> compared = scratch.take<float>(n);
+  std::ranges::copy(scores.subspan(first, n), compared.begin());
+  const auto last =
+      compared.begin() + (std::min<std::ptrdiff_t>(n_chosen, std::ssize(compared)) - 1);
+  std::ranges::nth_element(compared, last, std::ranges::greater(), ordered);
+  return std::isfinite(*last) ? static_cast<int>(-*last) : 0;
 }
 
 // The best n_keep candidates of a head, or as many as the second stage (may be null) leaves -> kept [n_kept] slots. Returns
@@ -341,6 +361,9 @@ bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> 
   choice.n_keep.resize(n_heads);
   choice.kept.resize(n_heads);
   choice.n_nan.resize(n_heads);
+  const bool is_by_query_head =
+      scorer_->ranks_query_heads() && normalizers_.empty() && second_stage_ == nullptr;
+  choice.query_head_rows.resize(is_by_query_head ? n_heads : 0);
   if (choice.wants_scores) {
     choice.final_scores.resize(n_heads);
     for (size_t i = 0; i < n_heads; ++i) {
@@ -380,6 +403,10 @@ bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> 
   };
   const auto choose_rows = [&](size_t i, Scratch& scratch, const Choice::Scored& scored) {
     const size_t first = i / n_kv_heads * n_kv_heads;
+    if (!choice.query_head_rows.empty()) {
+      choice.query_head_rows[i] =
+          query_head_rows(scored.scores, demands[i].keep_anyway, n_keep[i], scratch);
+    }
     choice.n_nan[i] =
         select_candidates(std::span(choice.scored_heads).subspan(first, n_kv_heads),
                           static_cast<int>(i - first), n_keep[i], second_stage_.get(), scratch,

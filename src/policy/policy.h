@@ -114,6 +114,10 @@ struct Choice {
   std::vector<int>
       n_nan;  // [n_layers * n_kv_heads] scores of the method that were compared and are not a number
 
+  // [n_layers * n_kv_heads] where the scorer ranks by query heads and selection sees its scores, else empty: the rows that each
+  // query head has chosen, of those that are kept for the group.
+  std::vector<int> query_head_rows;
+
   int64_t n_nan_scores() const { return std::accumulate(n_nan.begin(), n_nan.end(), int64_t{0}); }
 };
 

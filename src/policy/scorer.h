@@ -101,6 +101,9 @@ class Scorer {
   virtual bool looks_at_layer() const { return false; }
   // Whether a score may be below 0.
   virtual bool may_be_negative() const { return true; }
+  // Whether a finite score is -r, where r is the best rank that the row has for a query head of the KV head: then the lowest
+  // score that stays says how many rows each query head has chosen.
+  virtual bool ranks_query_heads() const { return false; }
 
   // What it was made for one model from, null for methods that work with any.
   virtual const Filters* filters() const { return nullptr; }

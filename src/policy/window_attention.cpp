@@ -70,15 +70,12 @@ void turn_to_rows(const LayerView& layer, int kv_head, int pos, Scratch& scratch
   }
 }
 
-void window_mass(const LayerView& layer, int kv_head, GroupHeads heads, int n_queries,
-                 Scratch& scratch, std::span<int64_t> mass) {
+void query_mass(const LayerView& layer, int kv_head, GroupHeads heads, int first_pos, int n_queries,
+                Scratch& scratch, std::span<int64_t> mass) {
   const Scratch::Frame frame(scratch);
   const cache::HeadRows& rows = layer.heads[static_cast<size_t>(kv_head)];
   const auto token = static_cast<size_t>(heads.n) * static_cast<size_t>(rows.head_dim);
   const int first_head = kv_head * layer.attention.gqa_group_size() + heads.first;
-  const int first_pos = layer.queries->end_pos(layer.layer) - n_queries;
-  WINNOW_CHECK(n_queries <= n_remembered(layer, n_queries));
-
   const std::span<float> q = scratch.take<float>(static_cast<size_t>(n_queries) * token);
   for (int i = 0; i < n_queries; ++i) {
     const std::span<float> to = q.subspan(static_cast<size_t>(i) * token, token);
@@ -93,6 +90,13 @@ void window_mass(const LayerView& layer, int kv_head, GroupHeads heads, int n_qu
                       .n_tokens = n_queries,
                       .first_pos = first_pos},
                      layer.attention.scale, kernels::kWindowMassScale, scratch, mass);
+}
+
+void window_mass(const LayerView& layer, int kv_head, GroupHeads heads, int n_queries,
+                 Scratch& scratch, std::span<int64_t> mass) {
+  WINNOW_CHECK(n_queries <= n_remembered(layer, n_queries));
+  query_mass(layer, kv_head, heads, layer.queries->end_pos(layer.layer) - n_queries, n_queries,
+             scratch, mass);
 }
 
 void last_query_mass(const LayerView& layer, int kv_head, Scratch& scratch,

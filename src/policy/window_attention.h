@@ -37,9 +37,13 @@ struct GroupHeads {
   int n;
 };
 
-// mass [rows.n] = the softmax weights of the rows of a KV head, summed over the last n_queries queries (at most
-// n_remembered()) of some of its query heads, in units of 1 / kernels::kWindowMassScale. A query sees the visible rows at
-// positions up to its own. Rows that are not visible get 0.
+// mass [rows.n] = the softmax weights of the rows of a KV head, summed over n_queries remembered queries from first_pos on, of
+// some of its query heads, in units of 1 / kernels::kWindowMassScale. A query sees the visible rows at positions up to its
+// own. Rows that are not visible get 0.
+void query_mass(const LayerView& layer, int kv_head, GroupHeads heads, int first_pos, int n_queries,
+                Scratch& scratch, std::span<int64_t> mass);
+
+// The same of the last n_queries queries (at most n_remembered()).
 void window_mass(const LayerView& layer, int kv_head, GroupHeads heads, int n_queries,
                  Scratch& scratch, std::span<int64_t> mass);
 

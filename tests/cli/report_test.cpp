@@ -97,7 +97,8 @@ TEST(Report, HasTheDocumentedKeysAndTypes) {
   EXPECT_EQ(keys_of(report["kept_rows"]), (std::set<std::string>{"min", "max", "per_layer"}));
   EXPECT_EQ(keys_of(report["kv_bytes"]),
             (std::set<std::string>{"now", "peak", "full_cache", "committed"}));
-  EXPECT_EQ(keys_of(report["evictions"]), (std::set<std::string>{"count", "ms", "nan_scores"}));
+  EXPECT_EQ(keys_of(report["evictions"]),
+            (std::set<std::string>{"count", "ms", "nan_scores", "query_head_rows"}));
   for (const char* key : {"answer", "stop", "policy", "evict", "prefill"}) {
     EXPECT_TRUE(report[key].is_string()) << key;
   }

@@ -90,21 +90,12 @@ class Cake final : public LayerAllocator {
     if (n_queries < 2 || n_columns == 0) {
       return;
     }
-    const std::span<float> q = scratch.take<float>(static_cast<size_t>(rows.head_dim));
     const std::span<int64_t> mass = scratch.take<int64_t>(static_cast<size_t>(rows.n));
     const std::span<double> sums = scratch.take_filled<double>(n_columns, 0);
     const std::span<double> squares = scratch.take_filled<double>(n_columns, 0);
     for (int pos = first_pos; pos < first_pos + n_queries; ++pos) {
-      std::copy_n(layer.queries->query(layer.layer, head, pos), q.size(), q.begin());
-      turn_to_rows(layer, kv_head, pos, scratch, q);
-      std::ranges::fill(mass, 0);
-      add_attention_mass(rows,
-                         {.q = q.data(),
-                          .token_stride = static_cast<size_t>(rows.head_dim),
-                          .n_heads = 1,
-                          .n_tokens = 1,
-                          .first_pos = pos},
-                         layer.attention.scale, kernels::kWindowMassScale, scratch, mass);
+      query_mass(layer, kv_head, {.first = head % layer.attention.gqa_group_size(), .n = 1}, pos, 1,
+                 scratch, mass);
       for (size_t column = 0; column < n_columns; ++column) {
         const double a = static_cast<double>(mass[column]) / kernels::kWindowMassScale;
         spread.entropy -= a * std::log(a + 1e-10);

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
+#include <set>
 
 #include "policy/golden_fixture.h"
 #include "policy/methods.h"
@@ -139,6 +142,155 @@ TEST(SnapKv, TheOrderOfPoolingAndReducingMatters) {
   EXPECT_EQ(scores("max", "false"), scores("max", "true"));
   EXPECT_NE(scores("mean", "false"), scores("mean", "true"));
   EXPECT_NE(scores("mean", "false"), scores("max", "false"));
+}
+
+TEST(SnapKv, WeighsAttentionByValuesAndByHowSteadyItIs) {
+  for (const Case& c : kCases) {
+    for (const auto& [power, discount] : {std::pair{1.5, 0.0}, {0.0, 0.7}, {2.0, 3.0}}) {
+      const TinyHead head = c.heads(5)[0];
+      TinyLayer layer(c.heads(5));
+      const std::vector<float> q = c.queries(6);
+      layer.set_queries(q, c.n_heads, 6, c.scale());
+      const std::vector<float> scores =
+          layer.scores_by(make_snapkv,
+                          {{"obs_window", "6"},
+                           {"kernel", "1"},
+                           {"force_window", "false"},
+                           {"value_power", std::to_string(power)},
+                           {"entropy_discount", std::to_string(discount)}},
+                          0, 0);
+      const auto dim = static_cast<size_t>(c.head_dim);
+      for (size_t j = 0; j < scores.size(); ++j) {
+        double expected = 0;
+        for (int i = 0; i < c.group(); ++i) {
+          const Matrix weights = plain_attention(head, q, i, c, c.n_rows - 6);
+          double sum = 0;
+          for (const auto& row : weights) {
+            sum += row[j] / c.group();
+          }
+          double entropy = 0;
+          for (const auto& row : weights) {
+            const double share = row[j] / c.group() / sum;
+            entropy -= share > 0 ? share * std::log(share) : 0;
+          }
+          expected += sum / 6 / (1 + discount * entropy);
+        }
+        const float* const v = head.values.data() + j * dim;
+        expected *= std::pow(std::inner_product(v, v + dim, v, 0.0), power / 2);
+        ASSERT_NEAR(scores[j], expected, 2e-5 * expected + 1e-8)
+            << c.head_dim << " " << power << " " << discount << " " << j;
+      }
+    }
+  }
+}
+
+TEST(SnapKv, ARowWhoseValueIsNotFiniteIsWorthNothingByValues) {
+  const Case c{8, 4, 2, 24};
+  std::vector<TinyHead> heads = c.heads(5);
+  heads[0].values[3 * 8 + 2] = std::numeric_limits<float>::infinity();
+  TinyLayer layer(heads);
+  layer.set_queries(c.queries(6), c.n_heads, 4, c.scale());
+  const std::vector<float> scores = layer.scores_by(
+      make_snapkv, {{"obs_window", "4"}, {"kernel", "1"}, {"value_power", "1"}}, 0, 0);
+  EXPECT_EQ(scores[3], 0);
+  EXPECT_GT(scores[2], 0);
+}
+
+// The `k` best scores of each of these heads, as one set; equal scores in order of position.
+std::set<size_t> best_of_each(const std::vector<std::vector<float>>& heads, size_t k) {
+  std::set<size_t> together;
+  for (const std::vector<float>& scores : heads) {
+    std::vector<size_t> order(scores.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::ranges::stable_sort(order, std::ranges::greater(), [&](size_t i) { return scores[i]; });
+    together.insert(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k));
+  }
+  return together;
+}
+
+// The queries of one of the heads alone.
+std::vector<float> queries_of(const std::vector<float>& q, const Case& c, int head) {
+  const auto dim = static_cast<size_t>(c.head_dim);
+  std::vector<float> of_head;
+  for (size_t i = static_cast<size_t>(head) * dim; i < q.size();
+       i += static_cast<size_t>(c.n_heads) * dim) {
+    of_head.insert(of_head.end(), q.begin() + static_cast<std::ptrdiff_t>(i),
+                   q.begin() + static_cast<std::ptrdiff_t>(i + dim));
+  }
+  return of_head;
+}
+
+TEST(SnapKv, QueryHeadsChooseRowsOfTheirOwnAndTheGroupKeepsTheirUnion) {
+  for (const Case& c : kCases) {
+    for (const char* kernel : {"1", "7"}) {
+      const std::vector<GivenOption> options{
+          {"obs_window", "4"}, {"kernel", kernel}, {"force_window", "false"}};
+      const std::vector<float> q = c.queries(6);
+      std::vector<std::vector<float>> heads;  // what each query head would score alone
+      for (int head = 0; head < c.group(); ++head) {
+        TinyLayer alone({c.heads(5)[0]});
+        alone.set_queries(queries_of(q, c, head), 1, 4, c.scale());
+        heads.push_back(alone.scores_by(make_snapkv, options, 0, 0));
+      }
+      TinyLayer layer(c.heads(5));
+      layer.set_queries(q, c.n_heads, 4, c.scale());
+      std::vector<GivenOption> as_union = options;
+      as_union.push_back({"group", "union"});
+      const std::vector<float> scores = layer.scores_by(make_snapkv, as_union, 0, 0);
+      for (size_t k = 1; k <= scores.size(); ++k) {
+        std::set<size_t> chosen;
+        for (size_t i = 0; i < scores.size(); ++i) {
+          if (scores[i] >= -static_cast<float>(k)) {
+            chosen.insert(i);
+          }
+        }
+        ASSERT_EQ(chosen, best_of_each(heads, k)) << c.head_dim << " " << kernel << " " << k;
+      }
+      // A policy fills its budget with them, and says how many rows each head has got.
+      for (const int budget : {1, 5, 20}) {
+        size_t k = 1;
+        while (std::ssize(best_of_each(heads, k)) < budget) {
+          ++k;
+        }
+        const auto policy = Policy::parse(
+            "snapkv:group=union,obs_window=4,force_window=false,n_sink=0,n_recent=0,"
+            "kernel=" +
+            std::string(kernel) + ",budget=" + std::to_string(budget));
+        const LayerView view = layer.view();
+        kernels::ParallelFor parallel(1);
+        Choice choice;
+        ASSERT_TRUE(policy.choose({&view, 1}, parallel, choice));
+        EXPECT_EQ(choice.query_head_rows[0], k);
+        ASSERT_EQ(std::ssize(choice.kept[0]), budget);
+        const std::set<size_t> most = best_of_each(heads, k);
+        const std::set<size_t> least = best_of_each(heads, k - 1);
+        const std::set<size_t> kept(choice.kept[0].begin(), choice.kept[0].end());
+        EXPECT_TRUE(std::ranges::includes(most, kept));
+        EXPECT_TRUE(std::ranges::includes(kept, least));
+      }
+    }
+  }
+}
+
+TEST(SnapKv, AQueryHeadAloneChoosesWhatItsGroupWould) {
+  const Case c{8, 2, 2, 60};
+  TinyLayer layer(c.heads(5));
+  layer.set_queries(c.queries(6), c.n_heads, 8, c.scale());
+  const std::string options = "obs_window=8,n_sink=2,n_recent=3,budget=20";
+  EXPECT_EQ(layer.kept_by(Policy::parse("snapkv:group=union," + options)),
+            layer.kept_by(Policy::parse("snapkv:" + options)));
+  const LayerView view = layer.view();
+  kernels::ParallelFor parallel(1);
+  Choice choice;
+  ASSERT_TRUE(Policy::parse("snapkv:" + options).choose({&view, 1}, parallel, choice));
+  EXPECT_TRUE(choice.query_head_rows.empty()) << "heads that are put together choose no rows";
+}
+
+TEST(SnapKv, RefusesToPutHeadsTogetherBeforeEachChooses) {
+  OptionReader reader(std::vector<GivenOption>{{"group", "union"}, {"reduce_first", "true"}});
+  make_snapkv(reader);
+  ASSERT_EQ(reader.problems().size(), 1U);
+  EXPECT_NE(reader.problems()[0].find("group=union"), std::string::npos);
 }
 
 TEST(SnapKv, AWindowThatCompetesIsScoredLikeTheOthers) {
