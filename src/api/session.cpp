@@ -119,7 +119,7 @@ struct Session::Impl {
             .chat_template = session->chat().chat_template,
             .is_first = sequence().positions_fed == 0,
             .pins = std::move(pins),
-            .roles = turn.roles};
+            .roles = engine::RoleSource(turn.roles)};
   }
 
   void feed(const engine::PromptTokens& prompt, const FeedOptions& feed_options) {

@@ -8,7 +8,6 @@
 #include "cli/flag_lists.h"
 #include "cli/policy_flags.h"
 #include "eval/experiments.h"
-#include "roles/formats.h"
 
 namespace winnow::cli {
 namespace {
@@ -64,10 +63,10 @@ void add_eval_flags(CLI::App& app, EvalFlags& flags) {
       ->capture_default_str();
   app.add_flag("--allow-looped", evaluation.allow_looped,
                "measure on text that repeats itself; the results say so");
-  app.add_option(
-         "--roles", flags.roles,
-         "tasks: the documents' format, for policies with roles and --by-role; winnow roles "
-         "lists them")
+  app.add_option("--roles", flags.roles,
+                 "tasks: the documents' format (winnow roles lists them) or probe:FILE, for "
+                 "policies with roles "
+                 "and --by-role")
       ->capture_default_str();
   app.add_flag("--by-role", evaluation.is_by_role,
                "tasks: also what attention pays to keys, values, punctuation and so on of the "
@@ -118,7 +117,7 @@ eval::EvaluationOptions evaluation_options(const EvalFlags& flags) {
   options.texts = flags.files;
   options.shard = eval::parse_shard(flags.shard);
   options.model = model_settings(flags.model);
-  options.model.roles = roles::find_format(flags.roles).name;
+  options.model.roles = engine::RoleSource(flags.roles);
   return options;
 }
 

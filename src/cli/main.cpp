@@ -134,6 +134,8 @@ int run_main(int argc, char** argv) {
       "score", "score keys, values and queries of a file by policies, without a model");
   CLI::App* const roles =
       app.add_subcommand("roles", "show what each part of a structured text is there for");
+  CLI::App* const train_probe =
+      app.add_subcommand("train-probe", "make a probe, which tells roles of tokens from their ids");
   CLI::App* const methods =
       app.add_subcommand("methods", "list the eviction methods and their options");
   const std::vector<std::pair<CLI::App*, Verb>> verbs{{run, add_run(*run)},
@@ -145,9 +147,10 @@ int run_main(int argc, char** argv) {
                                                       {calibrate, add_calibrate(*calibrate)},
                                                       {score, add_score(*score)},
                                                       {roles, add_roles(*roles)},
+                                                      {train_probe, add_train_probe(*train_probe)},
                                                       {methods, add_methods(*methods)}};
   for (const auto& [parser, verb] : verbs) {
-    if (parser != report && parser != roles && parser != methods) {
+    if (parser != report && parser != roles && parser != train_probe && parser != methods) {
       add_kernel_flag(*parser);
     }
   }

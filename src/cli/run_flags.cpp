@@ -117,8 +117,9 @@ void add_cache_flags(CLI::App& app, RunFlags& flags) {
   add_each("--protect-tokens", flags.protect_tokens,
            "keep the document's tokens a:b, a: or :b, below 0 from its end; a:b@8 or a:b@50%: at "
            "least so many of them");
-  app.add_option("--roles", flags.roles,
-                 "the document's format, for policies with roles; winnow roles lists them")
+  app.add_option(
+         "--roles", flags.roles,
+         "for policies with roles: the document's format (winnow roles lists them), or probe:FILE")
       ->capture_default_str();
   app.add_option("--prefill", flags.prefill, "auto, layer-major or chunk-major")
       ->capture_default_str();
@@ -219,6 +220,7 @@ void note_given_flags(const CLI::App& app, RunFlags& flags) {
     flags.policy = with_stalled_positions(flags.policy.empty() ? "auto" : flags.policy);
   }
   flags.has_evict = is_given("--evict") || is_given("--legacy-order");
+  flags.has_roles = is_given("--roles");
   flags.has_key_type = is_given("--cache-type-k");
   flags.has_value_type = is_given("--cache-type-v");
 }

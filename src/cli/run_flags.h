@@ -57,6 +57,7 @@ struct RunFlags {
   bool has_ids = false;
   bool has_ratio = false;
   bool has_evict = false;
+  bool has_roles = false;
   bool has_key_type = false;
   bool has_value_type = false;
 

@@ -23,6 +23,10 @@ engine::PromptTokens read_ids(const RunFlags& flags, const model::Model& model) 
                     (flags.has_system ? "--system has no place" : "--protect-text finds nothing") +
                     (flags.has_system ? "" : "; --protect-tokens does"));
   }
+  if (flags.has_roles) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--ids has no text, so --roles finds nothing to label");
+  }
   engine::PromptTokens tokens{.document = parse_token_ids(flags.ids_text(), model.hyper().n_vocab)};
   tokens.pins = engine::find_pins(tokens.size(), pins.tokens);
   return tokens;
@@ -34,7 +38,7 @@ engine::PromptText prompt_text(const RunFlags& flags, const engine::ChatFormat& 
                           .has_chat_template = chat.has_template,
                           .chat_template = chat.chat_template,
                           .pins = flags.pins(),
-                          .roles = flags.roles};
+                          .roles = engine::RoleSource(flags.roles)};
   if (flags.has_system) {
     text.system = flags.system;
   }

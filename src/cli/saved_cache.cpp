@@ -55,6 +55,31 @@ void check_chat(const RunFlags& flags, const engine::ChatFormat& saved) {
   }
 }
 
+// A prompt that is given again goes on with the labels that its beginning was read with.
+void check_roles(const RunFlags& flags, const engine::PromptTokens& prompt,
+                 const engine::SavedSession& saved) {
+  if (!saved.policy.needs().roles || saved.transcript.prompts.empty()) {
+    return;
+  }
+  const engine::ReadPrompt& read = saved.transcript.prompts.front();
+  const engine::ReadPrompt given = prompt.at(0);
+  const std::vector<model::Token> tokens = prompt.all();
+  const auto n_same =
+      static_cast<int>(std::ranges::mismatch(tokens, saved.transcript.tokens).in1 - tokens.begin());
+  const int end = std::min({n_same, read.document_end, given.document_end});
+  for (int i = 0; given.document_begin == read.document_begin && i < end - read.document_begin;
+       ++i) {
+    const auto token = static_cast<size_t>(i);
+    if (given.roles[token] != read.roles[token]) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "--roles " + flags.roles + " has token " + std::to_string(i) +
+                      " of the document as " + roles::kRoleNames.name(given.roles[token]) +
+                      ", and the cache was made with it as " +
+                      roles::kRoleNames.name(read.roles[token]) + "; give the --roles of then");
+    }
+  }
+}
+
 }  // namespace
 
 engine::SavedSession load_cache(const RunFlags& flags, const model::Model& model) {
@@ -74,7 +99,9 @@ engine::SavedSession load_cache(const RunFlags& flags, const model::Model& model
 engine::NextPrompt next_prompt(const RunFlags& flags, const model::Model& model,
                                const engine::SavedSession& saved) {
   if (flags.has_file || flags.has_ids) {
-    return {.tokens = read_prompt(flags, model, saved.chat), .is_whole = true};
+    engine::NextPrompt next{.tokens = read_prompt(flags, model, saved.chat), .is_whole = true};
+    check_roles(flags, next.tokens, saved);
+    return next;
   }
   const bool has_document = flags.has_prompt && !saved.transcript.is_turn_open();
   if (flags.has_system) {
@@ -87,6 +114,12 @@ engine::NextPrompt next_prompt(const RunFlags& flags, const model::Model& model,
                 "--protect-text and --protect-tokens are about a document, and the cache goes on "
                 "without one; compress takes them, too");
   }
+  if (flags.has_roles && !has_document) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "--roles says what a document's tokens are there for, and the cache goes on without "
+        "one; compress takes it, too");
+  }
   if (!flags.has_prompt) {
     return {};
   }
@@ -96,7 +129,7 @@ engine::NextPrompt next_prompt(const RunFlags& flags, const model::Model& model,
                                 .chat_template = saved.chat.chat_template,
                                 .is_first = false,
                                 .pins = flags.pins(),
-                                .roles = flags.roles};
+                                .roles = engine::RoleSource(flags.roles)};
   return {.tokens = saved.transcript.is_turn_open() ? engine::tokenize_question(model, text)
                                                     : engine::tokenize_prompt(model, text)};
 }

@@ -21,6 +21,7 @@ Verb add_report(CLI::App& app);
 Verb add_tune(CLI::App& app);
 Verb add_calibrate(CLI::App& app);
 Verb add_roles(CLI::App& app);
+Verb add_train_probe(CLI::App& app);
 Verb add_score(CLI::App& app);
 Verb add_methods(CLI::App& app);
 

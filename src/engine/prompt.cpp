@@ -96,9 +96,9 @@ model::RenderedSystem render_system(const model::Model& model, const PromptText&
 
 // None where a vocabulary does not spell the text as it is: a policy that needs roles refuses the prompt then.
 std::vector<roles::Role> roles_of(const model::Vocabulary& vocabulary, std::string_view text,
-                                  const std::vector<Token>& tokens, const roles::Format& format) {
+                                  const std::vector<Token>& tokens, const RoleSource& source) {
   try {
-    return token_roles(vocabulary, text, tokens, format);
+    return source.label(vocabulary, text, tokens);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kUnsupported) {
       throw;
@@ -134,7 +134,7 @@ PromptTokens open_turn(const model::Model& model, const PromptText& text,
   tokens.document =
       vocabulary.tokenize(first_text, SpecialText::kPlain, start_after(vocabulary, *last, start));
   tokens.pins = find_pins(vocabulary, first_text, tokens.document, text.pins);
-  tokens.roles = roles_of(vocabulary, first_text, tokens.document, roles::find_format(text.roles));
+  tokens.roles = roles_of(vocabulary, first_text, tokens.document, text.roles);
   return tokens;
 }
 

@@ -24,7 +24,7 @@ struct PromptText {
   // Nothing stands before it. A later turn ends the answer before it, and has no beginning-of-text token.
   bool is_first = true;
   DocumentPins pins = {};  // what must stay of the document (where there is none, of the question)
-  std::string roles = "auto";  // the document's format (roles/formats.h)
+  RoleSource roles = {};   // what the document's tokens are there for
 };
 
 struct PromptTokens {

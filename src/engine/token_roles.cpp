@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/role_probe.h"
 #include "roles/stream.h"
 
 namespace winnow::engine {
@@ -61,6 +62,28 @@ std::vector<roles::Role> token_roles(const model::Vocabulary& vocabulary, std::s
   std::vector<roles::Role> roles(labels.size());
   std::ranges::transform(labels, roles.begin(), &roles::Label::role);
   return roles;
+}
+
+RoleSource::RoleSource(std::string_view name) {
+  constexpr std::string_view kProbe = "probe:";
+  if (name.starts_with(kProbe)) {
+    const std::string path(name.substr(kProbe.size()));
+    probe_ = std::make_shared<const RoleProbe>(path);
+    name_ = std::string(kProbe) + probe_->digest();
+  } else {
+    format_ = &roles::find_format(name);
+    name_ = name;
+  }
+}
+
+std::vector<roles::Role> RoleSource::label(const model::Vocabulary& vocabulary,
+                                           std::string_view text,
+                                           std::span<const model::Token> tokens) const {
+  if (probe_ == nullptr) {
+    return token_roles(vocabulary, text, tokens, *format_);
+  }
+  probe_->check(vocabulary);
+  return probe_->label(vocabulary, text, tokens);
 }
 
 }  // namespace winnow::engine

@@ -1,7 +1,9 @@
 // What the tokens of a text are there for, from the labels of their bytes.
 #pragma once
 
+#include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -31,5 +33,27 @@ std::vector<roles::Label> token_labels(std::span<const model::ByteRange> bytes,
 std::vector<roles::Role> token_roles(const model::Vocabulary& vocabulary, std::string_view text,
                                      std::span<const model::Token> tokens,
                                      const roles::Format& format);
+
+class RoleProbe;
+
+// Who says what a document's tokens are there for: the labeller of a format, or a probe.
+class RoleSource {
+ public:
+  RoleSource() : RoleSource("auto") {}
+  // "json", "probe:FILE". Throws invalid_argument for a format that is unknown, and what RoleProbe throws.
+  explicit RoleSource(std::string_view name);
+
+  // The same for the same labels: of a probe also its digest.
+  const std::string& name() const { return name_; }
+
+  // As token_roles(). Throws invalid_argument where a probe is for another vocabulary.
+  std::vector<roles::Role> label(const model::Vocabulary& vocabulary, std::string_view text,
+                                 std::span<const model::Token> tokens) const;
+
+ private:
+  std::string name_;
+  const roles::Format* format_ = nullptr;
+  std::shared_ptr<const RoleProbe> probe_ = nullptr;
+};
 
 }  // namespace winnow::engine

@@ -165,7 +165,7 @@ ordered_json Evaluation::config() const {
           {"generate", options_.n_generated},
           {"allow_looped", options_.allow_looped},
           {"by_role", options_.is_by_role},
-          {"roles", options_.model.roles},
+          {"roles", options_.model.roles.name()},
           {"shard", {options_.shard.i, options_.shard.k}},
           {"cache_type_k", cache::row_type_name(options_.model.key_type)},
           {"cache_type_v", cache::row_type_name(options_.model.value_type)},

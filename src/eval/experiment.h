@@ -20,7 +20,7 @@ struct ModelSettings {
   cache::RowType value_type = cache::RowType::kF16;
   engine::EngineOptions engine;
   engine::ChatFormat chat;
-  std::string roles = "auto";  // the format of tasks' documents (roles/formats.h)
+  engine::RoleSource roles;  // of tasks' documents
   bool allow_beyond_context = false;
 };
 

@@ -237,5 +237,28 @@ TEST(CacheFile, OfARealModelAnswersAsWithoutIt) {
             logits_of({"-f", text, "--budget", "24", "--evict", "before-question"}));
 }
 
+TEST(CacheFile, RolesAreOfItsDocument) {
+  const std::string text = write_text("cached.json", R"({"alpha": "x7ab", "beta": ["kk", 1, 2]})");
+  const Args roles{"--policy", "knorm+roles:budget=30"};
+  const std::string cache = compressed(joined({"-f", text, "--roles", "json"}, roles));
+  expect_cache_refused({"--cache", cache, "-p", "Why?", "--roles", "json"}, kInvalidArgument,
+                       {"--roles", "goes on without one"});
+  expect_cache_refused({"--cache", cache, "--roles", "json"}, kInvalidArgument, {"--roles"});
+  // The whole prompt again: as then, or not at all.
+  const Args again{"--cache", cache, "-f", text, "-p", "Why?"};
+  const Answer same = ask(joined(again, {"--roles", "json"}));
+  EXPECT_EQ(same.logits, ask(again).logits) << "it is JSON for auto, too";
+  expect_cache_refused(joined(again, {"--roles", "none"}), kInvalidArgument,
+                       {"--roles none", "PROSE", "cache was made"});
+  // A text that goes on after an answer is labelled anew, and as it is asked for.
+  const std::string answered = cache_path();
+  run_winnow(tiny_run({"--cache", cache, "-p", "Why?", "-n", "2", "--save-cache", answered}));
+  const std::string more = R"({"gamma": "lm", "delta": ["oo", 3, 4], "eta": "a b c d e"})";
+  EXPECT_NE(ask({"--cache", answered, "-p", more, "--roles", "json"}).kept,
+            ask({"--cache", answered, "-p", more, "--roles", "none"}).kept);
+  expect_refused(run_winnow(tiny_run({"--ids", "1,2,3", "--roles", "json"})), kInvalidArgument,
+                 {"--ids", "--roles"});
+}
+
 }  // namespace
 }  // namespace winnow::test

@@ -22,13 +22,13 @@ TEST(Usage, SuggestsTheNearestVerb) {
   expect_usage_error(
       {"rnu", "-m", "x"},
       {"'rnu'", "did you mean 'run'",
-       "run, compress, bench, eval, report, tune, calibrate, score, roles, methods"});
+       "run, compress, bench, eval, report, tune, calibrate, score, roles, train-probe, methods"});
 }
 
 TEST(Usage, ListsTheVerbsWhereNoneIsNear) {
   expect_usage_error({"transmogrify"},
                      {"unknown verb 'transmogrify' (allowed: run, compress, "
-                      "bench, eval, report, tune, calibrate, score, roles, methods)"});
+                      "bench, eval, report, tune, calibrate, score, roles, train-probe, methods)"});
 }
 
 TEST(Usage, SuggestsTheNearestOption) {

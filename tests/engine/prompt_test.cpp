@@ -106,12 +106,11 @@ TEST(Prompt, ADocumentHasTheSameRolesWhateverStandsAroundIt) {
       EXPECT_EQ(by_position[i], roles::Role::kProse);
     }
   }
-  text.roles = "none";
+  text.roles = engine::RoleSource("none");
   for (const roles::Role role : engine::tokenize_prompt(model, text).roles) {
     EXPECT_EQ(role, roles::Role::kProse);
   }
-  text.roles = "jsn";
-  test::error_of(ErrorCode::kInvalidArgument, [&] { engine::tokenize_prompt(model, text); });
+  test::error_of(ErrorCode::kInvalidArgument, [] { const engine::RoleSource unknown("jsn"); });
 }
 
 TEST(Prompt, ItsRestHasTheRolesOfItsTokens) {
