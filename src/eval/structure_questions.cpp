@@ -99,7 +99,7 @@ Elements read_elements(std::string_view text) {
   std::string element;    // whose tag is read
   std::string attribute;  // whose value comes next
   std::string content;    // what stands behind the tag, and nothing else yet
-  std::string_view before;
+  std::string_view mark;  // right before, but for white space
   for (const roles::Span& span : roles::label_text(text, roles::find_format("xml"))) {
     const std::string_view bytes = text.substr(span.begin, span.end - span.begin);
     const Role role = span.label.role;
@@ -113,9 +113,9 @@ Elements read_elements(std::string_view text) {
       attribute.clear();
       element = bytes.find("/>") == std::string_view::npos ? element : "";
     }
-    if (role == Role::kKey && before.ends_with("</")) {
+    if (role == Role::kKey && mark.ends_with("</")) {
       element.clear();
-    } else if (role == Role::kKey && before.ends_with('<')) {
+    } else if (role == Role::kKey && mark.ends_with('<')) {
       element = bytes;
       ++elements.counts[element];
     } else if (role == Role::kKey) {
@@ -128,7 +128,9 @@ Elements read_elements(std::string_view text) {
     } else if (role == Role::kSpace && !content.empty()) {
       content += bytes;
     }
-    before = role == Role::kSpace ? before : bytes;
+    if (role != Role::kSpace) {
+      mark = role == Role::kDelim ? bytes : std::string_view();
+    }
   }
   for (auto& [name, texts] : elements.texts) {
     std::ranges::transform(texts, texts.begin(),

@@ -64,18 +64,30 @@ TEST(Roles, WritesAPage) {
 }
 
 TEST(Roles, LabelsTheTokensOfAModel) {
+  const std::string text = "{\"a\": [\"b c\"]}";
+  const std::string of_bytes = "DKKKD_DVVVVVDD";
+  constexpr std::string_view kPrecedence = "KHVDP_";
   const Outcome outcome =
-      run_winnow({"roles", "-", "-m", tiny_model(), "--tokens", "--json"}, "{\"a\": [\"b c\"]}");
+      run_winnow({"roles", "-", "-m", tiny_model(), "--tokens", "--json"}, text);
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const nlohmann::json json = nlohmann::json::parse(outcome.out);
   EXPECT_EQ(json["n_tokens"], json["tokens"].size());
   int n_keys = 0;
+  int n_mixed = 0;
+  size_t at = 0;
   for (const nlohmann::json& token : json["tokens"]) {
-    EXPECT_GE(token["id"], 0);
-    EXPECT_LT(token["start"], token["end"]);
-    n_keys += token["role"] == "KEY" ? 1 : 0;
+    EXPECT_EQ(token["start"], at);
+    const std::string bytes = of_bytes.substr(at, token["end"].get<size_t>() - at);
+    at += bytes.size();
+    const char first =
+        std::ranges::min(bytes, {}, [&](char role) { return kPrecedence.find(role); });
+    const std::string role = token["role"];
+    EXPECT_EQ(role == "WS" ? '_' : role[0], first) << bytes;
+    n_mixed += bytes.find_first_not_of(bytes[0]) != std::string::npos ? 1 : 0;
+    n_keys += first == 'K' ? 1 : 0;
   }
-  EXPECT_GT(n_keys, 0);
+  EXPECT_EQ(at, text.size());
+  EXPECT_GT(n_mixed, 0) << "tokens of this vocabulary join a brace and a quote";
   EXPECT_EQ(json["roles"]["KEY"]["n_tokens"], n_keys);
   expect_refused(run_winnow({"roles", "-", "--tokens"}, "x"), kInvalidArgument, {"--tokens", "-m"});
   expect_refused(run_winnow({"roles", "-", "-m", tiny_model()}, "x"), kInvalidArgument,

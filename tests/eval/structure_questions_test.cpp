@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 namespace winnow::eval {
 namespace {
 
@@ -57,11 +59,41 @@ TEST(StructureQuestions, AskAboutElementsAndAttributesOfXml) {
               ElementsAre(begin + "id" + end + "7", begin + "up" + end + "yes"));
 }
 
-TEST(StructureQuestions, BrokenXmlIsNoTrouble) {
+TEST(StructureQuestions, AskNothingOfXmlThatSaysNothing) {
   for (const char* text : {"", "<", "<a", "<a b", "<a b=", "<a b=\"", "</", "<>", "< a='b'>", "&",
-                           "<![CDATA[", "<a><a><a>", "</a></a>", "=\"x\">", "\xff<a>\xfe</a>"}) {
-    xml_questions(text);
+                           "<![CDATA[", "</a></a>", "=\"x\">", "<a><b></b></a>", "a <b c"}) {
+    EXPECT_TRUE(xml_questions(text).empty()) << text;
   }
+}
+
+TEST(StructureQuestions, AskOnlyForWhatBrokenXmlHolds) {
+  EXPECT_THAT(asked(xml_questions("<a><b c='7'>8</b><d>9"), StructureKind::kValue),
+              ElementsAre("What is the text of the element <b>? Answer with the text alone. -> 8"));
+  EXPECT_THAT(asked(xml_questions("<r><a><a>"), StructureKind::kCount),
+              ElementsAre("How many elements <a> are there? Answer with the number alone. -> 2"));
+  const std::string whole =
+      "<r><port id=\"7\" up='yes'>8080</port><host>a.b</host><row k=\"1\"/><row k=\"2\"/></r>";
+  std::mt19937 random(1);
+  const auto draw = [&](size_t n) { return random() % n; };
+  int n_questions = 0;
+  for (int round = 0; round < 2000; ++round) {
+    std::string text = whole;
+    for (size_t n = 1 + draw(4); n > 0; --n) {
+      const size_t at = draw(text.size());
+      draw(2) == 0 ? text.erase(at, 1 + draw(5)) : text.insert(at, 1, "<>/=\"' x"[draw(8)]);
+    }
+    for (const StructureQuestion& each : xml_questions(text)) {
+      ++n_questions;
+      const size_t name_begin = each.question.find('<');
+      const std::string element =
+          each.question.substr(name_begin, each.question.find('>') - name_begin);
+      EXPECT_NE(text.find(element), std::string::npos) << each.question << "\n" << text;
+      if (each.kind != StructureKind::kCount) {
+        EXPECT_NE(text.find(each.answer), std::string::npos) << each.question << "\n" << text;
+      }
+    }
+  }
+  EXPECT_GT(n_questions, 2000) << "a damage leaves most of it whole";
 }
 
 TEST(StructureQuestions, PartsAreWhole) {
