@@ -109,6 +109,19 @@ TEST(Eval, LegacyOrderIsAnArmOfItsOwn) {
   EXPECT_EQ(config["question"], nlohmann::json({"agnostic", "legacy-order"}));
 }
 
+TEST(Eval, SaysHowManyRowsQueryHeadsHaveChosen) {
+  const nlohmann::json summary =
+      json_of(tiny_eval("union", {"--policy", "snapkv;snapkv:group=union", "--budgets", "100",
+                                  "--question", "aware", "--json"}));
+  const nlohmann::json& together = summary["groups"][1];
+  const nlohmann::json& apart = summary["groups"][2];
+  ASSERT_EQ(apart["policy"], "snapkv:budget=100,group=union");
+  EXPECT_EQ(apart["kv_bytes"], together["kv_bytes"]);
+  EXPECT_GT(apart["metrics"]["query_head_rows"]["mean"], 0);
+  EXPECT_LT(apart["metrics"]["query_head_rows"]["mean"], 100);
+  EXPECT_FALSE(together["metrics"].contains("query_head_rows"));
+}
+
 TEST(EvalRefuses, WhatIsMissingOrWrong) {
   const std::string folder = temporary_path("eval_refused");
   const auto refused = [&](const Args& args, const std::vector<std::string>& parts) {

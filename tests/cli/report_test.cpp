@@ -230,6 +230,19 @@ TEST(Report, CompressionRatioIsTheFractionRemoved) {
   EXPECT_EQ(report["kept_rows"], tiny_json(joined(args, {"--budget", "10%"}))["kept_rows"]);
 }
 
+TEST(Report, SaysHowManyRowsQueryHeadsHaveChosen) {
+  const auto query_head_rows = [](const std::string& group) {
+    const json report = tiny_json({"-f", document(150), "-p", "Why?", "-n", "1", "--policy",
+                                   "snapkv:budget=60,obs_window=4,n_recent=4,group=" + group});
+    EXPECT_EQ(report["kept_rows"]["max"], 60) << group;
+    return report["evictions"]["query_head_rows"].get<double>();
+  };
+  EXPECT_EQ(query_head_rows("mean"), 0);
+  const double rows = query_head_rows("union");
+  EXPECT_GE(rows, (60 - 4 - 4) / 2) << "two query heads share 52 rows, beside sinks and window";
+  EXPECT_LT(rows, 60);
+}
+
 TEST(Report, BudgetInBytesIsDividedByAllHeads) {
   const json report =
       tiny_json({"-f", document(200), "-n", "20", "--policy", "knorm", "--budget", "20KiB"});
