@@ -17,19 +17,29 @@ QueryWindow::QueryWindow(const Shape& shape) : shape_(shape), layers_(shape.is_w
 
 void QueryWindow::add(int layer, const float* q, int n_tokens, int first_pos,
                       int first_rotation) noexcept {
-  if (layers_.empty() || layers_[static_cast<size_t>(layer)].q.empty()) {
+  if (layers_.empty() || ring(layer).empty()) {
+    return;
+  }
+  const int n_kept = std::min(n_tokens, shape_.n_queries);
+  for (int token = n_tokens - n_kept; token < n_tokens; ++token) {
+    const auto at = static_cast<size_t>((first_pos + token) % shape_.n_queries);
+    std::copy_n(q + static_cast<size_t>(token) * token_floats(), token_floats(),
+                ring(layer).data() + at * token_floats());
+  }
+  note(layer, n_tokens, first_pos, first_rotation);
+}
+
+void QueryWindow::note(int layer, int n_tokens, int first_pos, int first_rotation) noexcept {
+  if (layers_.empty() || ring(layer).empty()) {
     return;
   }
   Layer& state = layers_[static_cast<size_t>(layer)];
   if (first_pos != state.end_pos) {  // the first, or what came between was taken back
     state.first_pos = first_pos;
   }
-  const int n_kept = std::min(n_tokens, shape_.n_queries);
-  for (int token = n_tokens - n_kept; token < n_tokens; ++token) {
-    const auto at = static_cast<size_t>((first_pos + token) % shape_.n_queries);
-    std::copy_n(q + static_cast<size_t>(token) * token_floats(), token_floats(),
-                state.q.data() + at * token_floats());
-    state.rotations[at] = first_rotation + token;
+  for (int token = std::max(n_tokens - shape_.n_queries, 0); token < n_tokens; ++token) {
+    state.rotations[static_cast<size_t>((first_pos + token) % shape_.n_queries)] =
+        first_rotation + token;
   }
   state.end_pos = first_pos + n_tokens;
 }

@@ -8,6 +8,14 @@
 
 namespace winnow::kernels {
 
+// What the last n_queries queries of a layer attend to, where that has been computed: the softmax weights that rows get, summed over
+// them, [n_heads, stride] in units of 1 / kWindowMassScale.
+struct WindowMass {
+  const int64_t* mass;
+  size_t stride;
+  int n_queries;
+};
+
 class QueryWindow {
  public:
   struct Shape {
@@ -23,6 +31,11 @@ class QueryWindow {
   // Takes note of the queries of consecutive tokens, rotated to first_rotation …: q [n_tokens, n_heads, head_dim]. Layers are
   // independent: different threads may add to different ones.
   void add(int layer, const float* q, int n_tokens, int first_pos, int first_rotation) noexcept;
+
+  // The same where the queries themselves are elsewhere, and come to ring() when they are asked for.
+  void note(int layer, int n_tokens, int first_pos, int first_rotation) noexcept;
+  // [n_queries, n_heads, head_dim], that of position p at p mod n_queries; empty where none are remembered.
+  std::span<float> ring(int layer) { return layers_[static_cast<size_t>(layer)].q; }
 
   // The positions of the queries that are remembered: the last n_queries up to the newest, or as many as there were.
   int begin_pos(int layer) const;

@@ -300,11 +300,9 @@ void Policy::measure(std::span<const LayerView> layers, kernels::ParallelFor& pa
   });
 }
 
-bool Policy::choose(std::span<const LayerView> layers, kernels::ParallelFor& parallel,
+// The layers' parts of the budget, to choice.division.
+void Policy::divide(std::span<const LayerView> layers, kernels::ParallelFor& parallel,
                     Choice& choice) const {
-  if (is_unlimited() || layers.empty()) {
-    return false;
-  }
   choice.n_visible.clear();
   for (const LayerView& layer : layers) {
     for (const cache::HeadRows& rows : layer.heads) {
@@ -314,18 +312,65 @@ bool Policy::choose(std::span<const LayerView> layers, kernels::ParallelFor& par
   measure(layers, parallel, choice);
   divide(choice.n_visible, static_cast<int>(layers[0].heads.size()), choice.division,
          choice.measured);
-  return choose(layers, choice.division.rows, parallel, choice);
 }
 
-bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> layer_rows,
-                    kernels::ParallelFor& parallel, Choice& choice) const {
+bool Policy::choose(std::span<const LayerView> layers, kernels::ParallelFor& parallel,
+                    Choice& choice) const {
   if (is_unlimited() || layers.empty()) {
     return false;
   }
-  if (!std::ranges::all_of(layers,
-                           [&](const LayerView& layer) { return scorer_->is_ready(layer); })) {
+  divide(layers, parallel, choice);
+  return choose(layers, choice.division.rows, parallel, choice);
+}
+
+const kernels::RowFormula* Policy::formula() const {
+  const bool is_alone = !is_unlimited() && normalizers_.empty() && second_stage_ == nullptr &&
+                        heads_->sharing() == Sharing::kNone && merger_ == nullptr &&
+                        (layers_ == nullptr || !layers_->measures()) && spans_.empty() &&
+                        !counts_rows();
+  return is_alone ? scorer_->formula() : nullptr;
+}
+
+bool Policy::count(std::span<const LayerView> layers, kernels::ParallelFor& parallel,
+                   Choice& choice) const {
+  if (is_unlimited() || layers.empty()) {
     return false;
   }
+  divide(layers, parallel, choice);
+  return count(layers, choice.division.rows, parallel, choice);
+}
+
+bool Policy::count(std::span<const LayerView> layers, std::span<const int64_t> layer_rows,
+                   kernels::ParallelFor& parallel, Choice& choice) const {
+  WINNOW_CHECK(formula() != nullptr);
+  if (layers.empty() || !demand(layers, layer_rows, choice)) {
+    return false;
+  }
+  choice.threads.resize(static_cast<size_t>(parallel.n_threads()));
+  choice.n_keep.resize(choice.heads.size());
+  const size_t n_kv_heads = layers[0].heads.size();
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    allocate(layer * n_kv_heads, n_kv_heads, choice.layer_rows[layer], choice,
+             choice.threads[0].allocator);
+  }
+  return true;
+}
+
+// How many of n_rows each of n heads keeps.
+void Policy::allocate(size_t first, size_t n, int64_t n_rows, Choice& choice,
+                      HeadAllocator::Scratch& scratch) const {
+  const std::span<const HeadDemand> group = std::span(choice.demands).subspan(first, n);
+  int64_t n_there = 0;
+  for (const HeadDemand& head : group) {
+    n_there += head.n;
+  }
+  heads_->allocate(std::min(n_rows, n_there), group, scratch,
+                   std::span(choice.n_keep).subspan(first, n));
+}
+
+// What each head has and must keep, and what is left to divide among the candidates; false where no row has to go.
+bool Policy::demand(std::span<const LayerView> layers, std::span<const int64_t> layer_rows,
+                    Choice& choice) const {
   const Protection protection = this->protection();
   const int n_least_candidates = options_.n_sink + n_recent_ + 1;
   choice.heads.clear();
@@ -353,9 +398,20 @@ bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> 
     }
     is_over |= n_rows > choice.layer_rows[i];
   }
-  if (!is_over && (second_stage_ == nullptr || !second_stage_->may_drop_any())) {
+  return is_over || (second_stage_ != nullptr && second_stage_->may_drop_any());
+}
+
+bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> layer_rows,
+                    kernels::ParallelFor& parallel, Choice& choice) const {
+  if (is_unlimited() || layers.empty()) {
     return false;
   }
+  if (!std::ranges::all_of(layers,
+                           [&](const LayerView& layer) { return scorer_->is_ready(layer); }) ||
+      !demand(layers, layer_rows, choice)) {
+    return false;
+  }
+  const Protection protection = this->protection();
   const size_t n_heads = choice.heads.size();
   choice.scored_heads.resize(n_heads);
   choice.n_keep.resize(n_heads);
@@ -380,14 +436,6 @@ bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> 
   const std::span<const HeadDemand> demands(choice.demands);
   const std::span<int> n_keep(choice.n_keep);
   const size_t n_kv_heads = layers[0].heads.size();
-  const auto allocate = [&](size_t first, size_t n, int64_t n_rows, Choice::Scratch& scratch) {
-    const std::span<const HeadDemand> group = demands.subspan(first, n);
-    int64_t n_there = 0;
-    for (const HeadDemand& head : group) {
-      n_there += head.n;
-    }
-    heads_->allocate(std::min(n_rows, n_there), group, scratch.allocator, n_keep.subspan(first, n));
-  };
   const auto score = [&](size_t i, Scratch& scratch, Choice::Scored& scored) {
     const Choice::Head& head = choice.heads[i];
     score_candidates(*scorer_, head, demands[i], protection, scratch, scored);
@@ -419,7 +467,8 @@ bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> 
   reserve_scratch(static_cast<int>(n_kv_heads), scores_all_first, choice);
   if (!scores_all_first) {  // nothing is compared: a head at a time
     for (size_t layer = 0; layer < layers.size(); ++layer) {
-      allocate(layer * n_kv_heads, n_kv_heads, choice.layer_rows[layer], choice.threads[0]);
+      allocate(layer * n_kv_heads, n_kv_heads, choice.layer_rows[layer], choice,
+               choice.threads[0].allocator);
     }
     run(n_heads, [&](size_t i, Choice::Scratch& scratch) {
       score(i, scratch.scorer, scratch.scored);
@@ -432,10 +481,10 @@ bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> 
       [&](size_t i, Choice::Scratch& scratch) { score(i, scratch.scorer, choice.scored[i]); });
   if (heads_->sharing() == Sharing::kAll) {
     const int64_t n_rows = sum(choice.layer_rows);
-    allocate(0, n_heads, n_rows, choice.threads[0]);
+    allocate(0, n_heads, n_rows, choice, choice.threads[0].allocator);
   } else {
     run(layers.size(), [&](size_t layer, Choice::Scratch& scratch) {
-      allocate(layer * n_kv_heads, n_kv_heads, choice.layer_rows[layer], scratch);
+      allocate(layer * n_kv_heads, n_kv_heads, choice.layer_rows[layer], choice, scratch.allocator);
     });
   }
   run(n_heads, [&](size_t i, Choice::Scratch& scratch) {

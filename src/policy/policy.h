@@ -189,6 +189,15 @@ class Policy {
   bool choose(std::span<const LayerView> layers, kernels::ParallelFor& parallel,
               Choice& choice) const;
 
+  // What heads choose their rows by, where that is one head's formula and nothing else: null where something else changes scores,
+  // compares heads or layers, protects parts of prompts or merges.
+  const kernels::RowFormula* formula() const;
+  // As choose() for such a policy, up to how many rows each head keeps: to choice.n_keep and choice.demands.
+  bool count(std::span<const LayerView> layers, std::span<const int64_t> layer_rows,
+             kernels::ParallelFor& parallel, Choice& choice) const;
+  bool count(std::span<const LayerView> layers, kernels::ParallelFor& parallel,
+             Choice& choice) const;
+
   // Whether rows that stay take something along of those that go.
   bool merges() const { return merger_ != nullptr; }
   // What the rows at `kept` of a head take along when it keeps them alone: nothing where no visible one goes, or nothing is
@@ -203,6 +212,12 @@ class Policy {
   PolicyOptions options_;
   void make_transforms(std::span<const TransformPart* const> parts, OptionReader& reader);
   void make_allocators(std::span<const AllocatorPart* const> parts, OptionReader& reader);
+  bool demand(std::span<const LayerView> layers, std::span<const int64_t> layer_rows,
+              Choice& choice) const;
+  void allocate(size_t first, size_t n, int64_t n_rows, Choice& choice,
+                HeadAllocator::Scratch& scratch) const;
+  void divide(std::span<const LayerView> layers, kernels::ParallelFor& parallel,
+              Choice& choice) const;
   void measure(std::span<const LayerView> layers, kernels::ParallelFor& parallel,
                Choice& choice) const;
   int n_least() const;  // rows that every head keeps, where it has them

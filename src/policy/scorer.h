@@ -16,6 +16,7 @@
 #include "kernels/query_window.h"
 #include "kernels/residual_similarity.h"
 #include "kernels/rotation.h"
+#include "kernels/row_formula.h"
 #include "kernels/score_directions.h"
 #include "policy/key_directions.h"
 #include "policy/output_weights.h"
@@ -40,16 +41,21 @@ struct Needs {
   bool residual_similarity = false;  // LayerView::similarity: of all prompt tokens so far
   bool query_moments = false;        // LayerView::moments: of all queries so far
   int n_queries = 0;  // LayerView::queries holds the last so many, or as many as there were
+  // Keys and queries are read by window_mass() and last_query_mass() alone, so that LayerView::window does instead.
+  bool asks_window_only = false;
   bool output_weights = false;  // LayerView::output_weights, read with the values
   // LayerView::key_directions, found from these keys. Of two that differ, the first counts: a fork finds its own.
   KeySample key_sample = {};
   bool roles = false;  // LayerView::roles
 
+  bool asks_keys_or_queries() const { return keys || n_queries > 0; }
   bool static_scores() const { return key_norms || key_projections; }
 
   // What either asks for. Generated tokens decay the mass as these needs say, not as the others do; of projections on two
   // methods' directions neither is kept, since forks compute theirs from the keys.
   void add(const Needs& other) {
+    asks_window_only = (asks_window_only || !asks_keys_or_queries()) &&
+                       (other.asks_window_only || !other.asks_keys_or_queries());
     keys |= other.keys;
     values |= other.values;
     key_norms |= other.key_norms;
@@ -80,6 +86,7 @@ struct LayerView {
   int next_rotation = 0;
   kernels::AttendShape attention = {};
   const kernels::QueryWindow* queries = nullptr;
+  const kernels::WindowMass* window = nullptr;  // null: not computed yet
   const kernels::QueryMoments* moments = nullptr;
   const kernels::ResidualSimilarity* similarity = nullptr;
   const kernels::Rotation* rotation = nullptr;  // of queries and keys
@@ -109,6 +116,9 @@ class Scorer {
   virtual const Filters* filters() const { return nullptr; }
   // What keys are projected on as they are appended, null for methods that need no projections.
   virtual const kernels::ScoreDirections* score_directions() const { return nullptr; }
+
+  // What score() is of what lies beside rows, null for methods that read more than that.
+  virtual const kernels::RowFormula* formula() const { return nullptr; }
 
   // Whether the layer's rows can be scored already; before, none of them is evicted.
   virtual bool is_ready(const LayerView& /*layer*/) const { return true; }

@@ -2,12 +2,25 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "base/error.h"
 #include "kernels/blocks.h"
 #include "kernels/row_kernels.h"
 
 namespace winnow::policy {
+namespace {
+
+// What LayerView::window says of query heads [first, first + n) to mass [rows.n].
+void copy_window(const kernels::WindowMass& window, GroupHeads heads, std::span<int64_t> mass) {
+  std::ranges::fill(mass, 0);
+  for (int head = heads.first; head < heads.first + heads.n; ++head) {
+    const int64_t* const of_head = window.mass + static_cast<size_t>(head) * window.stride;
+    std::transform(mass.begin(), mass.end(), of_head, mass.begin(), std::plus<>());
+  }
+}
+
+}  // namespace
 
 int n_remembered(const LayerView& layer, int n_queries) {
   return std::min(n_queries,
@@ -95,6 +108,12 @@ void query_mass(const LayerView& layer, int kv_head, GroupHeads heads, int first
 void window_mass(const LayerView& layer, int kv_head, GroupHeads heads, int n_queries,
                  Scratch& scratch, std::span<int64_t> mass) {
   WINNOW_CHECK(n_queries <= n_remembered(layer, n_queries));
+  if (layer.window != nullptr) {
+    WINNOW_CHECK(n_queries == layer.window->n_queries);
+    const int first_head = kv_head * layer.attention.gqa_group_size() + heads.first;
+    copy_window(*layer.window, {.first = first_head, .n = heads.n}, mass);
+    return;
+  }
   query_mass(layer, kv_head, heads, layer.queries->end_pos(layer.layer) - n_queries, n_queries,
              scratch, mass);
 }
@@ -104,6 +123,12 @@ void last_query_mass(const LayerView& layer, int kv_head, Scratch& scratch,
   const Scratch::Frame frame(scratch);
   const cache::HeadRows& rows = layer.heads[static_cast<size_t>(kv_head)];
   WINNOW_CHECK(n_remembered(layer, 1) == 1 && std::ssize(mass) == rows.n);
+  if (layer.window != nullptr) {
+    WINNOW_CHECK(layer.window->n_queries == 1);
+    const int n_heads = layer.attention.gqa_group_size();
+    copy_window(*layer.window, {.first = kv_head * n_heads, .n = n_heads}, mass);
+    return;
+  }
   const int pos = layer.queries->end_pos(layer.layer) - 1;
   const std::span<const int> visible =
       cache::visible_slots(rows, scratch.take<int>(static_cast<size_t>(rows.n)));

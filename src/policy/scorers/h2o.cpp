@@ -29,10 +29,13 @@ struct H2oOptions {
 
 class H2o final : public Scorer {
  public:
-  explicit H2o(const H2oOptions& options) : options_(options) {}
+  explicit H2o(const H2oOptions& options)
+      : options_(options),
+        formula_{.of = kernels::RowFormula::Of::kColumnMass, .is_per_query = options.observed} {}
 
   Needs needs() const override { return {.column_mass = true, .mass_decay = options_.decay}; }
   bool may_be_negative() const override { return false; }
+  const kernels::RowFormula* formula() const override { return &formula_; }
 
   // rows.mass [n_cached] -> scores [n_cached]
   void score(const LayerView& layer, int kv_head, Scratch& /*scratch*/,
@@ -50,6 +53,7 @@ class H2o final : public Scorer {
 
  private:
   H2oOptions options_;
+  kernels::RowFormula formula_;
 };
 
 }  // namespace

@@ -29,10 +29,12 @@ struct KnormOptions {
 
 class Knorm final : public Scorer {
  public:
-  explicit Knorm(const KnormOptions& options) : sign_(options.keep == "low" ? -1.0F : 1.0F) {}
+  explicit Knorm(const KnormOptions& options)
+      : sign_(options.keep == "low" ? -1.0F : 1.0F), formula_{.factor = sign_} {}
 
   Needs needs() const override { return {.key_norms = true}; }
   bool may_be_negative() const override { return sign_ < 0; }
+  const kernels::RowFormula* formula() const override { return &formula_; }
 
   // rows.scores [n_cached] -> scores [n_cached]
   void score(const LayerView& layer, int kv_head, Scratch& /*scratch*/,
@@ -46,6 +48,7 @@ class Knorm final : public Scorer {
 
  private:
   float sign_;
+  kernels::RowFormula formula_;
 };
 
 }  // namespace

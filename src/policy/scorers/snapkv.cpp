@@ -97,13 +97,30 @@ void take_ranks(std::span<const float> x, Scratch& scratch, std::span<float> ran
 
 class SnapKv final : public Scorer {
  public:
-  explicit SnapKv(const SnapkvOptions& options) : options_(options) {}
+  explicit SnapKv(const SnapkvOptions& options)
+      : options_(options),
+        formula_{.of = kernels::RowFormula::Of::kLastQueries,
+                 .n_queries = options.obs_window,
+                 .kernel = options.kernel,
+                 .pools_greatest = takes_max(),
+                 .takes_greatest_head = options.group == "max",
+                 .pools_heads = options.reduce_first,
+                 .keeps_own_rows = options.force_window} {}
 
   Needs needs() const override {
-    return {.keys = true, .values = options_.value_power > 0, .n_queries = options_.obs_window};
+    // The entropy asks each query by itself.
+    return {.keys = true,
+            .values = options_.value_power > 0,
+            .n_queries = options_.obs_window,
+            .asks_window_only = options_.entropy_discount == 0};
   }
   bool may_be_negative() const override { return ranks_query_heads(); }
   bool ranks_query_heads() const override { return options_.group == "union"; }
+  const kernels::RowFormula* formula() const override {
+    const bool is_plain =
+        !ranks_query_heads() && options_.value_power == 0 && options_.entropy_discount == 0;
+    return is_plain ? &formula_ : nullptr;
+  }
 
   // queries [n_heads, obs_window, head_dim], rows.keys [n_cached, head_dim] -> scores [n_cached]
   void score(const LayerView& layer, int kv_head, Scratch& scratch,
@@ -217,6 +234,7 @@ class SnapKv final : public Scorer {
   }
 
   SnapkvOptions options_;
+  kernels::RowFormula formula_;
 };
 
 }  // namespace

@@ -31,9 +31,12 @@ class Tova final : public Scorer {
  public:
   explicit Tova(const TovaOptions& options) : options_(options) {}
 
-  Needs needs() const override { return {.keys = true, .n_queries = 1}; }
+  Needs needs() const override { return {.keys = true, .n_queries = 1, .asks_window_only = true}; }
   bool looks_at_layer() const override { return options_.per_layer; }
   bool may_be_negative() const override { return false; }
+  const kernels::RowFormula* formula() const override {
+    return options_.per_layer ? nullptr : &formula_;
+  }
 
   // queries [n_heads, 1, head_dim], rows.keys [n_cached, head_dim] -> scores [n_cached]
   void score(const LayerView& layer, int kv_head, Scratch& scratch,
@@ -73,6 +76,7 @@ class Tova final : public Scorer {
   }
 
   TovaOptions options_;
+  kernels::RowFormula formula_{.of = kernels::RowFormula::Of::kLastQuery};
 };
 
 }  // namespace
