@@ -16,7 +16,10 @@
 #include <vector>
 
 #include "cuda_ceilings.h"
+#include "kernels/attend.h"
 #include "kernels/cuda/attend_decode.h"
+#include "kernels/cuda/attend_prompt.h"
+#include "kernels/cuda/column_mass.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/device_rows.h"
 
@@ -433,6 +436,7 @@ void measure_decode(const Stream& stream, const DecodeCase& c) {
                      .values = head.values,
                      .positions = head.positions,
                      .hidden = nullptr,
+                     .slots = nullptr,
                      .q = device_q.data() + static_cast<size_t>(i) * n_q,
                      .out = out.data() + static_cast<size_t>(i) * n_q,
                      .n = n,
@@ -445,9 +449,9 @@ void measure_decode(const Stream& stream, const DecodeCase& c) {
                    .gqa_group_size = c.group,
                    .n_kv_heads = c.n_kv_heads,
                    .scale = 1.0F / std::sqrt(static_cast<float>(c.head_dim))},
-                  n_heads, c.n_kv_heads, c.n_positions);
+                  n_heads, c.n_kv_heads, longest);
   const auto attend = [&] {
-    plan.prepare(device_heads.data(), n_heads, c.n_positions - 1, stream);
+    plan.prepare(device_heads.data(), n_heads, longest, stream);
     for (int layer = 0; layer < n_layers; ++layer) {
       plan.attend(layer * c.n_kv_heads, c.n_kv_heads, stream);
     }
@@ -508,6 +512,88 @@ void measure_decodes(const Stream& stream) {
   }
 }
 
+// What a layer's rows receive of queries: `n_tokens` of the last ones, of each query head by itself (a window), or those of a chunk
+// of a prompt, of all query heads of a group together (column mass). Flops: one product of each query and key for each pass.
+void measure_statistics(const Stream& stream, const Rows& rows, int n_rows, int group) {
+  const struct {
+    const char* name;
+    int n_tokens;
+    bool is_window;
+  } cases[] = {{"window pass: 64 queries", 64, true},
+               {"window pass: 1 query", 1, true},
+               {"column mass: a chunk of 512 tokens", 512, false},
+               {"column mass: one token", 1, false}};
+  const DecodeShape shape{
+      .format = rows.format(), .gqa_group_size = group, .n_kv_heads = kHeads, .scale = 0.09F};
+  const size_t n_heads = static_cast<size_t>(kHeads) * static_cast<size_t>(group);
+  std::vector<float> floats(512 * n_heads * kDim);
+  std::mt19937 random(5);
+  std::generate(floats.begin(), floats.end(), [&] { return draw_normal(random); });
+  const Array<float> queries{std::span<const float>(floats)};
+  const Array<float> out(floats.size());
+  const Array<unsigned long long> n_nonfinite(1);
+  fill_bytes(n_nonfinite.data(), 0, sizeof(unsigned long long), stream);
+  for (const auto& c : cases) {
+    const auto n_tokens = static_cast<size_t>(c.n_tokens);
+    const int n_parts = c.is_window ? (n_rows - 1) / kSumsPart + 1 : 1;
+    const Array<WeightSum> sums(n_heads * n_tokens * static_cast<size_t>(n_parts));
+    const Array<long long> mass(n_heads * static_cast<size_t>(n_rows));
+    std::vector<PromptHead> prompts;
+    std::vector<MassHead> masses;
+    const size_t per_item = c.is_window ? 1 : static_cast<size_t>(group);  // query heads
+    for (size_t head = 0; head < n_heads; head += per_item) {
+      const HeadArrays& of_head = rows.host_heads()[head / static_cast<size_t>(group)];
+      WeightSum* const of_sums = sums.data() + head * n_tokens * static_cast<size_t>(n_parts);
+      prompts.push_back({.keys = of_head.keys,
+                         .values = of_head.values,
+                         .positions = of_head.positions,
+                         .hidden = nullptr,
+                         .n_nonfinite_values = n_nonfinite.data(),
+                         .q = queries.data() + head * kDim,
+                         .out = out.data() + head * kDim,
+                         .n = n_rows,
+                         .n_tokens = c.n_tokens,
+                         .first_pos = n_rows - c.n_tokens,
+                         .swa_window = 0,
+                         .sums = of_sums,
+                         .n_ring = 0});
+      masses.push_back({.keys = of_head.keys,
+                        .positions = of_head.positions,
+                        .hidden = nullptr,
+                        .q = queries.data() + head * kDim,
+                        .sums = of_sums,
+                        .mass = mass.data() + head * static_cast<size_t>(n_rows),
+                        .n = n_rows,
+                        .n_tokens = c.n_tokens,
+                        .first_pos = n_rows - c.n_tokens,
+                        .n_ring = 0,
+                        .decay = 0.0F});
+    }
+    const Array<PromptHead> prompt_heads{std::span<const PromptHead>(prompts)};
+    const Array<MassHead> mass_heads{std::span<const MassHead>(masses)};
+    const auto n = static_cast<int>(prompts.size());
+    const auto add = [&] {
+      add_mass(shape, static_cast<int>(per_item), kernels::kWindowMassScale, mass_heads.data(), n,
+               c.n_tokens, n_rows, stream);
+    };
+    const auto sum_up = [&] {
+      if (c.is_window) {
+        sum_weights(shape, prompt_heads.data(), n, c.n_tokens, n_parts, stream);
+      } else {
+        attend_prompt(shape, prompt_heads.data(), n, c.n_tokens, stream);
+      }
+    };
+    const std::string name = std::string(c.name) + ", 8 heads of 128 x " + std::to_string(n_rows) +
+                             ", group " + std::to_string(group);
+    const double key_bytes = 2.0 * kHeads * kDim * n_rows;
+    const double gflop = 2.0 * static_cast<double>(n_heads * n_tokens) * kDim * n_rows / 1e9;
+    const std::string flops = std::to_string(static_cast<int>(gflop)) + " GFLOP";
+    report(name + (c.is_window ? ", sums" : ", attention"), stream, sum_up, key_bytes, 1,
+           flops.c_str());
+    report(name + ", mass", stream, add, key_bytes, 1, flops.c_str());
+  }
+}
+
 int run() {
   check_available();
   const Stream stream;
@@ -532,6 +618,7 @@ int run() {
           },
           small.key_bytes(), kLayers, "5 µs");
     }
+    measure_statistics(stream, rows, 32768, 4);
     measure_select(stream, rows, 32768);
     rows.keep_copy();
     measure_eviction(stream, rows, 2048);

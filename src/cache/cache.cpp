@@ -19,9 +19,9 @@ size_t paged_bytes(const CacheShape& shape, size_t n_slots) {
   const size_t of_rows = shape.is_remote ? 0
                                          : round_up_to_page(n_slots * shape.key_bytes()) +
                                                round_up_to_page(n_slots * shape.value_bytes()) +
-                                               round_up_to_page(n_slots * shape.score_bytes());
+                                               round_up_to_page(n_slots * shape.score_bytes()) +
+                                               round_up_to_page(n_slots * shape.mass_bytes());
   return of_rows + round_up_to_page(n_slots * sizeof(int32_t)) +
-         round_up_to_page(n_slots * shape.mass_bytes()) +
          round_up_to_page(n_slots * shape.output_norm_bytes()) +
          round_up_to_page(n_slots * shape.rotation_bytes());
 }
@@ -91,12 +91,12 @@ Cache::Cache(const CacheShape& shape, std::shared_ptr<RemoteRows> remote)
       heads_(static_cast<size_t>(shape.n_layers) * static_cast<size_t>(shape.n_kv_heads)) {
   WINNOW_CHECK(shape.is_remote == (remote_ != nullptr));
   const size_t n_slots = n_reserved(shape);
-  const size_t n_host_slots = shape.is_remote ? 0 : n_slots;  // of keys, values and scores
+  const size_t n_host_slots = shape.is_remote ? 0 : n_slots;  // of keys, values, scores and mass
   first_.values = round_up_to_page(n_host_slots * shape.key_bytes());
   first_.positions = first_.values + round_up_to_page(n_host_slots * shape.value_bytes());
   first_.scores = first_.positions + round_up_to_page(n_slots * sizeof(int32_t));
   first_.mass = first_.scores + round_up_to_page(n_host_slots * shape.score_bytes());
-  first_.output_norms = first_.mass + round_up_to_page(n_slots * shape.mass_bytes());
+  first_.output_norms = first_.mass + round_up_to_page(n_host_slots * shape.mass_bytes());
   first_.rotations = first_.output_norms + round_up_to_page(n_slots * shape.output_norm_bytes());
   first_.end = paged_bytes(shape, n_slots);
 }
@@ -129,26 +129,27 @@ HeadRows Cache::rows(int layer, int kv_head) const {
   const Ranges range = ranges(layer, kv_head);
   const Head& state = head(layer, kv_head);
   const std::byte* const data = storage_.data();
-  return {
-      .keys = remote_ ? nullptr : data + range.keys,
-      .values = remote_ ? nullptr : data + range.values,
-      .positions = reinterpret_cast<const int32_t*>(data + range.positions),
-      .scores = shape_.stores_scores && !remote_
-                    ? reinterpret_cast<const float*>(data + range.scores)
-                    : nullptr,
-      .mass = shape_.stores_mass ? reinterpret_cast<const int64_t*>(data + range.mass) : nullptr,
-      .hidden = state.hidden.empty() ? nullptr : state.hidden.data(),
-      .n = state.n_slots,
-      .n_hidden = state.n_hidden,
-      .head_dim = shape_.head_dim,
-      .key_type = shape_.key_type,
-      .value_type = shape_.value_type,
-      .has_nonfinite_values = state.counts.nonfinite_values > 0,
-      .output_norms = output_norms(layer, kv_head),
-      .rotations = shape_.stores_rotations
-                       ? reinterpret_cast<const int32_t*>(data + range.rotations)
-                       : nullptr,
-      .scores_are_projections = shape_.scores_are_projections && !remote_};
+  return {.keys = remote_ ? nullptr : data + range.keys,
+          .values = remote_ ? nullptr : data + range.values,
+          .positions = reinterpret_cast<const int32_t*>(data + range.positions),
+          .scores = shape_.stores_scores && !remote_
+                        ? reinterpret_cast<const float*>(data + range.scores)
+                        : nullptr,
+          .mass = shape_.stores_mass && !remote_
+                      ? reinterpret_cast<const int64_t*>(data + range.mass)
+                      : nullptr,
+          .hidden = state.hidden.empty() ? nullptr : state.hidden.data(),
+          .n = state.n_slots,
+          .n_hidden = state.n_hidden,
+          .head_dim = shape_.head_dim,
+          .key_type = shape_.key_type,
+          .value_type = shape_.value_type,
+          .has_nonfinite_values = state.counts.nonfinite_values > 0,
+          .output_norms = output_norms(layer, kv_head),
+          .rotations = shape_.stores_rotations
+                           ? reinterpret_cast<const int32_t*>(data + range.rotations)
+                           : nullptr,
+          .scores_are_projections = shape_.scores_are_projections && !remote_};
 }
 
 std::vector<int32_t> Cache::positions(int layer, int kv_head) const {
@@ -224,7 +225,7 @@ Cache::Target Cache::reserve(int layer, int kv_head, int n_rows) {
 }
 
 int64_t* Cache::mass(int layer, int kv_head) {
-  return shape_.stores_mass
+  return shape_.stores_mass && !remote_
              ? reinterpret_cast<int64_t*>(storage_.data() + ranges(layer, kv_head).mass)
              : nullptr;
 }

@@ -28,8 +28,9 @@ struct CacheShape {
   bool stores_mass = false;             // and the softmax weight that it has received
   bool stores_output_norms = false;     // and what its value weighs in the layer's output
   bool stores_rotations = false;        // and the position that its key is rotated to
-  int kept_rows = 0;       // that most heads hold once they have been cut; 0: not known
-  bool is_remote = false;  // keys, values and scores lie in a device's memory (cache/remote_rows.h)
+  int kept_rows = 0;  // that most heads hold once they have been cut; 0: not known
+  bool is_remote =
+      false;  // keys, values, scores and mass lie in a device's memory (cache/remote_rows.h)
   // [n_layers]: how many positions a query of the layer sees, its own included; 0: all. Empty: all layers see all.
   std::vector<int> swa_windows = {};
 
@@ -61,7 +62,7 @@ class Cache {
   RemoteRows* remote() const { return remote_.get(); }  // null where rows are the host's
   // Rows held. Slots may be up to kMaxEvictedSlots more: see keep().
   int n_cached(int layer, int kv_head) const { return head(layer, kv_head).n_cached(); }
-  // Without keys, values and scores where these are not in the host's memory.
+  // Without keys, values, scores and mass where these are not in the host's memory.
   HeadRows rows(int layer, int kv_head) const;
   // Of the rows held [n_cached], ascending.
   std::vector<int32_t> positions(int layer, int kv_head) const;
@@ -77,7 +78,7 @@ class Cache {
 
   // Where the append kernel writes. Heads are independent: different threads may write different heads.
   struct Target {
-    std::byte* keys;  // null, as values and scores, where rows are not in the host's memory
+    std::byte* keys;  // null, as values, scores and mass, where rows are not in the host's memory
     std::byte* values;
     int32_t* positions;
     float* scores;       // null when the cache keeps none
@@ -99,10 +100,13 @@ class Cache {
   // Evicts all rows but those at `slots` (ascending, unique), and gives their memory back. Moving a head's rows for
   // every one that decoding evicts would cost more than attending to them, so a few evicted rows stay in their slots,
   // hidden, until there are more than kMaxEvictedSlots. They are not cached any more, never come back, and their pages
-  // count as committed.
+  // count as committed. On a device moving costs little, and none stays.
   void keep(int layer, int kv_head, std::span<const int> slots);
   static constexpr int kMaxEvictedSlots = 32;
   static constexpr int most_slots(int max_rows) { return max_rows + kMaxEvictedSlots; }
+  // The same where the device has moved the rows together already: only the books are to follow. `slots`: of the rows that went
+  // or of those that stay; none is hidden.
+  void follow(int layer, int kv_head, std::span<const int32_t> slots, bool are_lost);
   // For rows that stay to take values of others along. Whoever writes says so before the next cut.
   std::byte* values(int layer, int kv_head);  // [n slots, head_dim] of value_type
   // The values at `slots` (ascending, unique) are others now: the head cannot be trimmed across the change, and what the
@@ -192,7 +196,8 @@ class Cache {
   float* output_norms(int layer, int kv_head) const;  // [n slots], null when the cache keeps none
   static void record_evicted(Head& state, int n_cached, const HeadRows& before,
                              std::span<const int> slots);
-  void compact(int layer, int kv_head, std::span<const int> slots);
+  // moves_rows: else a device has moved them.
+  void compact(int layer, int kv_head, std::span<const int> slots, bool moves_rows = true);
   static void mark_evicted(Head& state, std::span<const int> slots);
   static void count_hidden(Head& state);
 

@@ -51,11 +51,45 @@ void Cache::keep(int layer, int kv_head, std::span<const int> slots) {
   Head& state = head(layer, kv_head);
   const int n_kept = static_cast<int>(slots.size());
   record_evicted(state, state.n_cached(), rows(layer, kv_head), slots);
-  if (state.n_slots - n_kept <= kMaxEvictedSlots) {
+  if (!remote_ && state.n_slots - n_kept <= kMaxEvictedSlots) {
     mark_evicted(state, slots);
   } else {
     compact(layer, kv_head, slots);
   }
+}
+
+void Cache::follow(int layer, int kv_head, std::span<const int32_t> slots, bool are_lost) {
+  Head& state = head(layer, kv_head);
+  WINNOW_CHECK(remote_ && state.hidden.empty() && std::is_sorted(slots.begin(), slots.end()));
+  const HeadRows before = rows(layer, kv_head);
+  if (!are_lost) {
+    record_evicted(state, state.n_cached(), before, slots);
+    compact(layer, kv_head, slots, /*moves_rows=*/false);
+    return;
+  }
+  if (slots.empty()) {
+    return;
+  }
+  state.n_evicted += std::ssize(slots);
+  state.trim.intact = std::min(state.trim.intact, before.positions[slots[0]]);
+  state.trim.settled = std::max(state.trim.settled, before.positions[before.n - 1] + 1);
+  const Ranges range = ranges(layer, kv_head);
+  const auto close_gaps = [&](auto* elements) {
+    for (size_t i = 0; i < slots.size();
+         ++i) {  // what lies between two gaps moves by as many as were before
+      const int first = slots[i] + 1;
+      const int end = i + 1 < slots.size() ? slots[i + 1] : before.n;
+      std::copy(elements + first, elements + end, elements + slots[i] - static_cast<int>(i));
+    }
+  };
+  close_gaps(reinterpret_cast<int32_t*>(storage_.data() + range.positions));
+  if (float* const norms = output_norms(layer, kv_head); norms != nullptr) {
+    close_gaps(norms);
+  }
+  if (shape_.stores_rotations) {
+    close_gaps(reinterpret_cast<int32_t*>(storage_.data() + range.rotations));
+  }
+  state.n_slots -= static_cast<int>(slots.size());
 }
 
 // All slots beside `slots`.
@@ -133,14 +167,18 @@ void Cache::copy_kept(const Cache& source, int layer, int kv_head, std::span<con
   Head& state = head(layer, kv_head);
   const Head& original = source.head(layer, kv_head);
   const HeadRows from = source.rows(layer, kv_head);
-  WINNOW_CHECK(!remote_ && !source.remote_);
+  WINNOW_CHECK((remote_ == nullptr) == (source.remote_ == nullptr));
   WINNOW_CHECK(state.n_slots == 0 && from.head_dim == shape_.head_dim &&
                from.key_type == shape_.key_type && from.value_type == shape_.value_type);
   check_slots(slots, from.n);
   const auto n = static_cast<int>(slots.size());
   const Target to = reserve(layer, kv_head, n);
-  move_rows(from.keys, shape_.key_bytes(), slots, to.keys);
-  move_rows(from.values, shape_.value_bytes(), slots, to.values);
+  if (remote_) {
+    remote_->copy_kept(*source.remote_, layer, kv_head, slots);
+  } else {
+    move_rows(from.keys, shape_.key_bytes(), slots, to.keys);
+    move_rows(from.values, shape_.value_bytes(), slots, to.values);
+  }
   move_elements(from.positions, slots, to.positions);
   if (to.scores != nullptr) {
     move_elements(scores, slots, to.scores);
@@ -194,7 +232,7 @@ void Cache::drop_unseen(int layer, int last_pos) {
   }
 }
 
-void Cache::compact(int layer, int kv_head, std::span<const int> slots) {
+void Cache::compact(int layer, int kv_head, std::span<const int> slots, bool moves_rows) {
   const Ranges range = ranges(layer, kv_head);
   Head& state = head(layer, kv_head);
   check_slots(slots, state.n_slots);
@@ -202,7 +240,9 @@ void Cache::compact(int layer, int kv_head, std::span<const int> slots) {
   constexpr int kSpareRows = 64;
   const bool gives_back = state.n_touched - static_cast<int>(slots.size()) > kSpareRows;
   std::byte* const data = storage_.data();
-  if (remote_) {
+  if (!moves_rows) {
+    WINNOW_CHECK(remote_);
+  } else if (remote_) {
     remote_->keep(layer, kv_head, slots, state.n_slots);
   } else {
     move_rows(data + range.keys, shape_.key_bytes(), slots, data + range.keys);
@@ -234,9 +274,9 @@ void Cache::compact(int layer, int kv_head, std::span<const int> slots) {
       give_back(range.keys, shape_.key_bytes());
       give_back(range.values, shape_.value_bytes());
       give_back(range.scores, shape_.score_bytes());
+      give_back(range.mass, shape_.mass_bytes());
     }
     give_back(range.positions, sizeof(int32_t));
-    give_back(range.mass, shape_.mass_bytes());
     give_back(range.output_norms, shape_.output_norm_bytes());
     give_back(range.rotations, shape_.rotation_bytes());
   }

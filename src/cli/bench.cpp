@@ -57,6 +57,7 @@ class Bench {
     if (!loaded_ || !loaded_->is_for(setting)) {
       loaded_.reset();  // two at once may not fit
       loaded_ = std::make_unique<LoadedModel>(setting, flags_.rope);
+      load_on_gpu(flags_.gpu_layers, loaded_->model);
     }
     std::string what = setting.model + ", policy " + setting.policy.spec();
     try {
@@ -73,7 +74,10 @@ class Bench {
 
   void run_test(const BenchSetting& setting, const engine::BenchmarkTest& test,
                 engine::Benchmark& benchmark) {
-    const Peaks& peaks = peaks_with(setting.options.engine.n_threads);
+    // What a GPU can do is not measured.
+    const Peaks peaks = setting.options.engine.is_on_gpu
+                            ? Peaks{}
+                            : peaks_with(setting.options.engine.n_threads);
     ProgressBar bar(engine::test_name(test, setting.options.depth), true);
     const engine::BenchmarkResult result =
         benchmark.measure(test, [&bar](double fraction) { bar.update(fraction); });

@@ -133,6 +133,7 @@ void add_bench_flags(CLI::App& app, BenchFlags& flags) {
       ->capture_default_str();
   app.add_flag("--allow-beyond-context", flags.allow_beyond_context,
                "permit more positions than the model was trained for");
+  add_gpu_flag(app, flags.gpu_layers);
   add_rope_flags(app, flags.rope);
   CLI::Option* const format = app.add_option("-o,--output", flags.format, "md, json, jsonl or csv")
                                   ->check(CLI::IsMember({"md", "json", "jsonl", "csv"}))
@@ -168,6 +169,7 @@ std::vector<BenchSetting> bench_settings(const BenchFlags& flags) {
   settings.front().options.max_tokens = max_tokens;
   settings.front().options.n_repetitions = flags.n_repetitions;
   settings.front().options.allow_beyond_context = flags.allow_beyond_context;
+  settings.front().options.engine.is_on_gpu = is_on_gpu(flags.gpu_layers);
 
   cross(settings, flags.models, [](BenchSetting& s, const std::string& v) { s.model = v; });
   cross(settings,

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/gpu_flags.h"
 #include "engine/benchmark.h"
 #include "model/model.h"
 #include "policy/policy.h"
@@ -33,6 +34,7 @@ struct BenchFlags {
   std::vector<std::string> answers{"128"};
   int n_repetitions = 5;
   bool allow_beyond_context = false;
+  std::string gpu_layers = kNoGpuLayers;
   model::RopeOptions rope;
   std::string format = "md";
   bool is_json = false;

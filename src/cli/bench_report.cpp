@@ -77,12 +77,12 @@ ordered_json steps_json(const std::vector<Repetition>& repetitions) {
   return {{"median", median(ms)}, {"p95", percentile(ms, 0.95)}, {"max", percentile(ms, 1)}};
 }
 
-// A speed beside the machine's; null where the test is not of that kind.
+// A speed beside the machine's; null where the test is not of that kind, or the machine's is not known.
 ordered_json share_json(const char* unit, bool is_measured, double speed, double peak) {
   const ordered_json none = nullptr;
   return {{unit, is_measured ? ordered_json(speed / 1e9) : none},
-          {std::string("peak_") + unit, peak / 1e9},
-          {"share", is_measured ? ordered_json(speed / peak) : none}};
+          {std::string("peak_") + unit, peak > 0 ? ordered_json(peak / 1e9) : none},
+          {"share", is_measured && peak > 0 ? ordered_json(speed / peak) : none}};
 }
 
 // Columns that a table has where the option is not at its default in every run.
@@ -248,7 +248,8 @@ std::string BenchOutput::table_row(const ordered_json& run, const BenchSetting& 
   row += run["n_threads"].dump() + " | " + run["policy"].get<std::string>() + " | " +
          run["test"].get<std::string>() + " | " + rounded_text(run["tok_s"]["median"], 2) + " ± " +
          rounded_text(run["tok_s"]["stddev"], 2) + " | " + format_bytes(run["kv_bytes"]["now"]) +
-         " | " + rounded_text(100 * share.get<double>(), 0) + " % |\n";
+         " | " + (share.is_null() ? "" : rounded_text(100 * share.get<double>(), 0) + " %") +
+         " |\n";
   return n_runs_ == 0 ? names + rules + row : row;
 }
 

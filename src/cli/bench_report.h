@@ -11,7 +11,7 @@
 
 namespace winnow::cli {
 
-// What the machine can do with so many threads.
+// What the machine can do with so many threads; 0: not known.
 struct Peaks {
   double read_bytes_s = 0;
   double operations_s = 0;

@@ -47,6 +47,9 @@ ordered_json config_of(const EvalFlags& flags, const eval::Evaluation& evaluatio
                        {"fingerprint", model->fingerprint()}};
     config["weights"] = flags.model.weights;
     config["rope"] = rope_json(model->hyper());
+    if (is_on_gpu(flags.model.gpu_layers)) {  // which rounds differently
+      config["is_on_gpu"] = true;
+    }
   }
   config.update(evaluation.config());
   return config;
@@ -89,8 +92,11 @@ int evaluate(const EvalFlags& flags) {
   }
   const eval::EvaluationOptions options = evaluation_options(flags);
   // A model cannot be moved.
-  const std::unique_ptr<const model::Model> model(
+  const std::unique_ptr<model::Model> model(
       flags.model.path.empty() ? nullptr : new model::Model(load_model(flags.model)));
+  if (model != nullptr) {
+    load_on_gpu(flags.model.gpu_layers, *model);
+  }
   eval::Evaluation evaluation(model.get(), options);
   if (!flags.dump_prompts.empty()) {
     dump_prompts(evaluation, flags.dump_prompts);

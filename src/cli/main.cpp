@@ -105,8 +105,10 @@ void add_kernel_flag(CLI::App& verb) {
           [](const std::string& name) {
             kernels::choose_kernels(kernels::parse_kernel_choice(name));
           },
-          "auto: the processor's fastest; reference: the plainest, with the same results")
-      ->check(CLI::IsMember({"auto", "reference"}));
+          "auto: the fastest; reference: the plainest, with the same results; require: auto, and "
+          "on "
+          "a GPU nothing is done by the host instead")
+      ->check(CLI::IsMember({"auto", "reference", "require"}));
   for (CLI::App* const inner : verb.get_subcommands({})) {
     add_kernel_flag(*inner);
   }

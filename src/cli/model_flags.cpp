@@ -27,6 +27,7 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
   app.add_flag("--no-chat", flags.no_chat, "no chat template");
   app.add_flag("--allow-beyond-context", flags.allow_beyond_context,
                "permit more positions than the model was trained for");
+  add_gpu_flag(app, flags.gpu_layers);
   add_rope_flags(app, flags.rope);
 }
 
@@ -36,6 +37,7 @@ eval::ModelSettings model_settings(const ModelFlags& flags) {
   settings.value_type = cache::parse_row_type(flags.value_type);
   settings.engine.n_threads = resolve_threads(flags.n_threads);
   settings.engine.n_batch = flags.n_batch;
+  settings.engine.is_on_gpu = is_on_gpu(flags.gpu_layers);
   settings.chat = {.has_template = !flags.no_chat, .chat_template = flags.chat_template};
   settings.allow_beyond_context = flags.allow_beyond_context;
   return settings;

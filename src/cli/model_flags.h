@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "cli/gpu_flags.h"
 #include "eval/experiment.h"
 #include "model/model.h"
 
@@ -22,6 +23,7 @@ struct ModelFlags {
   int n_threads = -1;
   int n_batch = 512;
   bool allow_beyond_context = false;
+  std::string gpu_layers = kNoGpuLayers;
   model::RopeOptions rope;
 };
 

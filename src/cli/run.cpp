@@ -25,7 +25,7 @@ void check_question(const RunFlags& flags) {
 }
 
 void check_saving(const RunFlags& flags) {
-  if (flags.gpu_layers != "0" && !(flags.cache.empty() && flags.save_cache.empty())) {
+  if (is_on_gpu(flags.gpu_layers) && !(flags.cache.empty() && flags.save_cache.empty())) {
     throw Error(ErrorCode::kUnsupported,
                 "--gpu-layers: caches are saved, and gone on from, on the CPU only (-ngl 0)");
   }
@@ -69,7 +69,7 @@ int answer(const RunFlags& flags) {
   flags.pins();  // refused before a model is loaded
   check_outputs(flags);
   model::Model model = load_model(flags, options);
-  load_on_gpu(flags, options, model);
+  load_on_gpu(flags.gpu_layers, model);
   const auto run = plan_run(flags, options, std::move(policy), model);
   if (!run->weights().advice.empty()) {
     log_info(run->weights().advice);

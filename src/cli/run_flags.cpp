@@ -179,9 +179,7 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
   app.add_option("--save-cache", flags.save_cache, "write the cache to a file in the end")
       ->check(refuse_empty);
   add_input_flags(app, flags);
-  app.add_option("--ngl,--gpu-layers,--n-gpu-layers", flags.gpu_layers,
-                 "layers on a GPU: 0, or all of them: all, or a number that is no less")
-      ->capture_default_str();
+  add_gpu_flag(app, flags.gpu_layers);
   add_rope_flags(app, flags.rope);
   add_cache_flags(app, flags);
   add_generation_flags(app, flags);

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/gpu_flags.h"
 #include "engine/run.h"
 
 namespace CLI {
@@ -45,7 +46,7 @@ struct RunFlags {
   bool is_json = false;
   bool is_quiet = false;
   int n_threads = -1;
-  std::string gpu_layers = "0";
+  std::string gpu_layers = kNoGpuLayers;
   model::RopeOptions rope;
   engine::SessionOptions session;    // what needs no checking beyond the parser's
   engine::GenerateOptions generate;  // the same

@@ -1,6 +1,5 @@
 #include "cli/run_steps.h"
 
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <vector>
@@ -17,7 +16,6 @@
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/run_report.h"
-#include "engine/device_runner.h"
 #include "engine/evict.h"
 
 namespace winnow::cli {
@@ -72,7 +70,7 @@ engine::RunOptions run_options(const RunFlags& flags) {
                           .chat_template = flags.chat_template};
   options.keep_logits = !flags.dump_logits.empty();
   options.keep_all_logits = options.keep_logits && flags.logits_all;
-  options.session.engine.is_on_gpu = flags.gpu_layers != "0";
+  options.session.engine.is_on_gpu = is_on_gpu(flags.gpu_layers);
   options.chooses_weights = flags.weights == kAutoWeights && !options.session.engine.is_on_gpu;
   return options;
 }
@@ -141,24 +139,6 @@ model::Model load_model(const RunFlags& flags, const engine::RunOptions& options
                           : model::parse_weight_option(flags.weights, kAutoWeights),
            .n_threads = options.session.engine.n_threads,
            .rope = flags.rope}};
-}
-
-void load_on_gpu(const RunFlags& flags, const engine::RunOptions& options, model::Model& model) {
-  if (!options.session.engine.is_on_gpu) {
-    return;
-  }
-  const int n_layers = model.hyper().n_layers;
-  int n_wanted = 0;
-  const char* const end = flags.gpu_layers.data() + flags.gpu_layers.size();
-  const auto [rest, problem] = std::from_chars(flags.gpu_layers.data(), end, n_wanted);
-  const bool is_number = problem == std::errc() && rest == end;
-  if (flags.gpu_layers != "all" && (!is_number || n_wanted < n_layers)) {
-    throw Error(ErrorCode::kInvalidArgument, "--gpu-layers " + flags.gpu_layers +
-                                                 ": a model is wholly on the GPU or not at all; " +
-                                                 "allowed: 0, all, or at least " +
-                                                 std::to_string(n_layers));
-  }
-  engine::load_on_gpu(model);
 }
 
 engine::RunResult carry_out(engine::Run& run, const RunFlags& flags) {

@@ -18,9 +18,6 @@ void check_outputs(const RunFlags& flags);
 
 model::Model load_model(const RunFlags& flags, const engine::RunOptions& options);
 
-// Where -ngl says so. Throws invalid_argument, or what engine::load_on_gpu throws.
-void load_on_gpu(const RunFlags& flags, const engine::RunOptions& options, model::Model& model);
-
 // Carries a run out, with a progress bar and under Ctrl-C. Prints the answer as it comes unless it becomes JSON.
 engine::RunResult carry_out(engine::Run& run, const RunFlags& flags);
 

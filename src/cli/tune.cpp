@@ -134,7 +134,8 @@ int run_tune(const CLI::App& app, const TuneFlags& flags) {
   options.model = model_settings(flags.model);
   eval::check_tune_options(options);  // before a model is loaded
   const std::string document = read_text_file(flags.file);
-  const model::Model model = load_model(flags.model);
+  model::Model model = load_model(flags.model);
+  load_on_gpu(flags.model.gpu_layers, model);
   const eval::TuneResult result = eval::tune(
       model, document, options, [](const eval::TuneStep& step) { log_info(step_text(step)); },
       watch_interrupt());

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "base/stopwatch.h"
+#include "engine/device_runner.h"
 #include "engine/sampling.h"
 #include "engine/work.h"
 
@@ -74,8 +75,15 @@ BenchmarkResult Benchmark::measure(const BenchmarkTest& test,
 }
 
 cache::CacheShape Benchmark::shape() const {
-  return cache_shape(model_.hyper(), options_.key_type, options_.value_type, policy_,
-                     options_.depth + options_.max_tokens + 1);
+  cache::CacheShape shape = cache_shape(model_.hyper(), options_.key_type, options_.value_type,
+                                        policy_, options_.depth + options_.max_tokens + 1);
+  shape.is_remote = options_.engine.is_on_gpu;
+  if (policy_.is_resolved() && !policy_.is_unlimited()) {
+    const int n_layers = shape.n_layers - shape.n_windowed_layers();
+    shape.kept_rows = static_cast<int>(
+        std::min<int64_t>(policy_.most_held_rows(n_layers, shape.n_kv_heads), shape.max_rows));
+  }
+  return shape;
 }
 
 // The context itself stays beside its copies; it may be there already.
@@ -92,18 +100,24 @@ void Benchmark::check_fits(const BenchmarkTest& test) {
   const auto n_caches = static_cast<size_t>(options_.n_sequences + (base_ ? 0 : 1));
   plan.kv_peak_bytes *= n_caches;
   plan.policy_bytes = policy_bytes(model_.hyper(), policy_) * n_caches;
-  plan.footprint = engine_.footprint(
-      {.n_held = options_.depth,
-       .n_prompt = is_prompt ? std::max(options_.depth, options_.n_sequences * test.n_tokens)
-                             : std::max(options_.depth, 1),
-       .n_decoded = n_decoded,
-       .order = order_,
-       .has_all_logits = false,
-       .n_mass_rows = shape().stores_mass ? cache::Cache::most_slots(plan.max_rows) : 0,
-       .needs_turns = needs_turns(policy_),
-       .is_compared = policy_.needs().residual_similarity,
-       .n_rows = shape().max_rows,
-       .is_contiguous = policy_.is_contiguous()});
+  const Engine::Workload work{
+      .n_held = options_.depth,
+      .n_prompt = is_prompt ? std::max(options_.depth, options_.n_sequences * test.n_tokens)
+                            : std::max(options_.depth, 1),
+      .n_decoded = n_decoded,
+      .order = order_,
+      .has_all_logits = false,
+      .n_mass_rows = shape().stores_mass ? cache::Cache::most_slots(plan.max_rows) : 0,
+      .needs_turns = needs_turns(policy_),
+      .is_compared = policy_.needs().residual_similarity,
+      .n_rows = shape().max_rows,
+      .is_contiguous = policy_.is_contiguous()};
+  plan.footprint = engine_.footprint(work);
+  if (options_.engine.is_on_gpu) {
+    plan.gpu_bytes =
+        engine_.gpu_bytes(work, shape(), policy_.needs()) +
+        (n_caches - 1) * DeviceRunner::rows_bytes(shape(), order_ == PrefillOrder::kLayerMajor);
+  }
   engine::check_fits(plan, shape().reserved_bytes() * n_caches, options_.engine.n_threads);
 }
 
@@ -120,7 +134,7 @@ void Benchmark::fill(const BenchmarkTest& test) {
   if (base_) {
     return;
   }
-  base_.emplace(shape(), policy_);
+  base_.emplace(shape(), policy_, engine_.make_rows(shape()));
   if (options_.depth > 0) {
     feed({&*base_, 1}, 0, options_.depth, WantedLogits::kNone);
   }
@@ -143,7 +157,7 @@ std::vector<std::vector<float>> Benchmark::feed(std::span<Sequence> sequences, i
 Repetition Benchmark::repeat(const BenchmarkTest& test) {
   std::vector<Sequence> sequences;
   for (int i = 0; i < options_.n_sequences; ++i) {
-    sequences.push_back(fork(*base_));
+    sequences.push_back(engine_.fork(*base_, {}));
   }
   Repetition repetition;
   if (test.kind == BenchmarkTest::Kind::kPrompt) {

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "kernels/kernel_choice.h"
 
 namespace winnow::engine {
 namespace {
@@ -19,6 +20,20 @@ size_t weight_bytes(const model::Weights& weights) {
 
 std::byte* address(const ggml_tensor* tensor) {
   return static_cast<std::byte*>(tensor->data);
+}
+
+// What the host does of a policy, from copies of what is on the GPU; empty where it does nothing.
+std::string host_work(const policy::Policy& policy) {
+  const policy::Needs needs = policy.needs();
+  if (needs.query_moments) {
+    return "counting the moments of queries";
+  }
+  if (needs.residual_similarity) {
+    return "comparing the residual stream";
+  }
+  const bool reads_rows = needs.keys || needs.values || needs.static_scores() ||
+                          needs.column_mass || needs.n_queries > 0;
+  return reads_rows && policy.formula() == nullptr ? "choosing rows" : "";
 }
 
 }  // namespace
@@ -36,37 +51,27 @@ void load_on_gpu(model::Model& model) {
 }
 
 void check_gathered_on_gpu(const policy::Policy& policy) {
-  const policy::Needs needs = policy.needs();
-  std::string missing;
-  if (needs.column_mass) {
-    missing = "the column mass of attention";
-  } else if (needs.query_moments) {
-    missing = "the moments of all queries";
-  } else if (needs.residual_similarity) {
-    missing = "what attention changes in the residual stream";
-  } else if (needs.key_sample.n_keys > 0) {
-    missing = "a direction of the first keys";
-  } else if (policy.is_contiguous()) {
-    missing = "contiguous positions";
-  } else if (policy.is_stalled()) {
-    missing = "stalled positions";
-  } else if (policy.merges()) {
-    missing = "merging into rows that stay";
+  if (kernels::chosen_kernels() == kernels::KernelChoice::kRequire && !host_work(policy).empty()) {
+    throw Error(ErrorCode::kUnsupported,
+                "policy '" + policy.spec() + "' leaves " + host_work(policy) +
+                    " to the host, which --kernels require does not allow; auto does");
   }
-  if (!missing.empty()) {
-    throw Error(ErrorCode::kUnsupported, "policy '" + policy.spec() + "' needs " + missing +
-                                             ", which there is not on a GPU yet; -ngl 0 runs on "
-                                             "the CPU");
+  if (policy.is_contiguous()) {
+    throw Error(ErrorCode::kUnsupported, "policy '" + policy.spec() +
+                                             "' needs contiguous positions, which there are not "
+                                             "on a GPU yet; -ngl 0 runs on the CPU");
   }
 }
 
 DeviceRunner::DeviceRunner(const model::Model& model, const kernels::AttendShape& attention,
-                           int n_batch, int n_ctx)
+                           int n_batch, int n_ctx, kernels::ParallelFor& parallel)
     : model_(model),
       attention_(attention),
       n_most_(std::max(padded_rows(n_batch), kLeastRows)),
       n_ctx_(n_ctx),
-      allocator_(ggml_gallocr_new(gpu_.buffer_type())) {
+      allocator_(ggml_gallocr_new(gpu_.buffer_type())),
+      parallel_(parallel),
+      rotation_(model.rotation(n_ctx)) {
   WINNOW_CHECK(model.is_on_device());
   make_buffers();
 }
@@ -91,6 +96,7 @@ void DeviceRunner::make_buffers() {
   keys_ = make(int64_t{hyper.head_dim} * hyper.n_kv_heads);
   values_ = make(int64_t{hyper.head_dim} * hyper.n_kv_heads);
   attended_ = make(int64_t{hyper.head_dim} * hyper.n_heads);
+  compared_ = make(hyper.n_embd);
   memory_.reset(ggml_backend_alloc_ctx_tensors_from_buft(descriptions_.get(), gpu_.buffer_type()));
   if (!memory_) {
     throw Error(ErrorCode::kResourceExhausted,
@@ -146,11 +152,14 @@ DeviceRunner::Piece DeviceRunner::build(const PieceShape& shape) const {
   piece.context.reset(ggml_init(params));
   ggml_context* const ctx = piece.context.get();
   piece.graph = ggml_new_graph_custom(ctx, kNodesPerPiece, false);
-  const model::GraphBuilder builder{.ctx = ctx,
-                                    .hyper = model_.hyper(),
-                                    .weights = model_.device_weights(),
-                                    .positions = view(ctx, positions_, shape.n_tokens),
-                                    .n_ctx = n_ctx_};
+  ggml_tensor* attended_residual = nullptr;
+  const model::GraphBuilder builder{
+      .ctx = ctx,
+      .hyper = model_.hyper(),
+      .weights = model_.device_weights(),
+      .positions = view(ctx, positions_, shape.n_tokens),
+      .n_ctx = n_ctx_,
+      .attended_residual = shape.compares ? &attended_residual : nullptr};
   const bool follows_layer = shape.after >= 0;
   int layer = follows_layer ? shape.after : std::max(shape.before, 0);  // whose residual comes in
   ggml_tensor* x = view(ctx, residual_before(layer), shape.n_tokens);
@@ -158,6 +167,9 @@ DeviceRunner::Piece DeviceRunner::build(const PieceShape& shape) const {
     x = model_.family().after_attention(builder, shape.after, x,
                                         view(ctx, attended_, shape.n_tokens));
     ++layer;
+  }
+  if (shape.compares) {
+    leave(ctx, piece.graph, attended_residual, compared_);
   }
   if (shape.has_logits) {
     piece.output = model::logits(builder, x);
@@ -245,15 +257,22 @@ std::vector<DeviceRunner::PieceShape> DeviceRunner::begin(const Chunk& chunk, in
                                                           int n_layers, bool has_logits) {
   const auto n_tokens = static_cast<int>(chunk.tokens.size());
   WINNOW_CHECK(n_tokens <= n_most_);
+  const bool compares = std::ranges::any_of(chunk.slices, [](const kernels::Slice& slice) {
+    return slice.is_prompt && slice.similarity != nullptr;
+  });
   std::vector<PieceShape> shapes;
   for (int i = 0; i < n_layers; ++i) {
     const int layer = first_layer + i;
-    shapes.push_back({.after = i == 0 ? -1 : layer - 1, .before = layer, .n_tokens = n_tokens});
+    shapes.push_back({.after = i == 0 ? -1 : layer - 1,
+                      .before = layer,
+                      .n_tokens = n_tokens,
+                      .compares = compares && i > 0});
   }
   shapes.push_back({.after = first_layer + n_layers - 1,
                     .before = -1,
                     .n_tokens = n_tokens,
-                    .has_logits = has_logits});
+                    .has_logits = has_logits,
+                    .compares = compares});
   prepare(shapes);
   std::vector<kernels::DeviceSlice> slices;
   for (const kernels::Slice& slice : chunk.slices) {
@@ -261,7 +280,14 @@ std::vector<DeviceRunner::PieceShape> DeviceRunner::begin(const Chunk& chunk, in
                       .first_token = slice.first_token,
                       .n_tokens = slice.n_tokens,
                       .first_pos = slice.first_pos,
-                      .is_prompt = slice.is_prompt});
+                      .is_prompt = slice.is_prompt,
+                      .first_rotation = slice.first_rotation,
+                      .queries = slice.queries,
+                      .mass_decay = slice.mass_decay});
+    for (int layer = first_layer; slice.queries != nullptr && layer < first_layer + n_layers;
+         ++layer) {
+      slice.queries->note(layer, slice.n_tokens, slice.first_pos, slice.first_rotation);
+    }
   }
   step_->write(positions_->data, chunk.rotations.data(), chunk.rotations.size() * sizeof(int32_t));
   step_->begin(slices, first_layer, n_layers,
@@ -279,30 +305,71 @@ void DeviceRunner::submit(const Chunk& chunk, std::span<const PieceShape> shapes
     gpu_.wait_for_go();
     gpu_.start(get(shape).graph);
     step_->wait_for(gpu_.mark_done());
+    if (shape.compares) {
+      compare(chunk, shape.after);
+    }
     if (shape.before >= 0) {
       step_->attend(shape.before);
-      remember_queries(chunk, shape.before);
+      count_queries(chunk, shape.before);
       step_->record(gpu_.go_event());
     }
   }
 }
 
-// Those that the slices' windows still hold in the end.
-void DeviceRunner::remember_queries(const Chunk& chunk, int layer) {
+void DeviceRunner::count_queries(const Chunk& chunk, int layer) {
+  const auto is_counted = [layer](const kernels::Slice& slice) {
+    return slice.moments != nullptr && slice.moments->watches(layer);
+  };
+  if (std::ranges::none_of(chunk.slices, is_counted)) {
+    return;
+  }
   const auto token_floats = static_cast<size_t>(queries_->ne[0]);
+  const auto head_dim = static_cast<size_t>(attention_.head_dim);
+  const size_t n_rot = rotation_.n_rot();
+  host_queries_.resize(static_cast<size_t>(chunk.n_tokens) * token_floats);
+  step_->read(host_queries_.data(), queries_->data, host_queries_.size() * sizeof(float));
   for (const kernels::Slice& slice : chunk.slices) {
-    if (slice.queries == nullptr) {
+    if (!is_counted(slice)) {
       continue;
     }
-    const int n = std::min(slice.n_tokens, slice.queries->shape().n_queries);
-    const int n_left_out = slice.n_tokens - n;
-    host_queries_.resize(static_cast<size_t>(n) * token_floats);
-    step_->read(host_queries_.data(),
-                static_cast<const float*>(queries_->data) +
-                    static_cast<size_t>(slice.first_token + n_left_out) * token_floats,
-                host_queries_.size() * sizeof(float));
-    slice.queries->add(layer, host_queries_.data(), n, slice.first_pos + n_left_out,
-                       slice.first_rotation + n_left_out);
+    std::vector<float> turns(static_cast<size_t>(slice.n_tokens) * n_rot);
+    for (int i = 0; i < slice.n_tokens; ++i) {
+      kernels::turns_at(rotation_, slice.first_rotation + i,
+                        std::span(turns).subspan(static_cast<size_t>(i) * n_rot, n_rot));
+    }
+    const size_t scratch_floats = kernels::QueryMoments::scratch_floats(attention_.head_dim);
+    std::vector<Scratch> scratch(static_cast<size_t>(parallel_.n_threads()));
+    parallel_.run(attention_.n_heads, [&](int head, int thread) {
+      Scratch& of_thread = scratch[static_cast<size_t>(thread)];
+      const Scratch::Frame frame(of_thread);
+      slice.moments->add(
+          layer, head,
+          {.q = host_queries_.data() + static_cast<size_t>(slice.first_token) * token_floats +
+                static_cast<size_t>(head) * head_dim,
+           .stride = token_floats,
+           .n_tokens = slice.n_tokens,
+           .first_pos = slice.first_pos,
+           .turns = turns.data()},
+          rotation_, of_thread.take<float>(scratch_floats).data());
+    });
+  }
+}
+
+void DeviceRunner::compare(const Chunk& chunk, int layer) {
+  const auto n_embd = static_cast<size_t>(model_.hyper().n_embd);
+  const ggml_tensor* const residuals[] = {residual_before(layer), compared_};
+  for (size_t i = 0; i < 2; ++i) {
+    host_residuals_[i].resize(static_cast<size_t>(chunk.n_tokens) * n_embd);
+    step_->read(host_residuals_[i].data(), residuals[i]->data,
+                host_residuals_[i].size() * sizeof(float));
+  }
+  for (const kernels::Slice& slice : chunk.slices) {
+    for (int i = 0; slice.similarity != nullptr && i < slice.n_tokens; ++i) {
+      const size_t at = static_cast<size_t>(slice.first_token + i) * n_embd;
+      slice.similarity->add(
+          layer, kernels::cosine(host_residuals_[0].data() + at, host_residuals_[1].data() + at,
+                                 static_cast<int>(n_embd)));
+    }
   }
 }
 
@@ -315,11 +382,15 @@ void DeviceRunner::hold(std::span<float> residual) {
   held_ = residual;
 }
 
-void DeviceRunner::release() {
-  if (!held_.empty()) {
-    step_->read(held_.data(), ggml_backend_buffer_get_base(held_memory_.get()), held_.size_bytes());
-  }
-  drop();
+void DeviceRunner::fetch(std::span<float> part_of_residual) {
+  step_->read(part_of_residual.data(), held_at(part_of_residual.data()),
+              part_of_residual.size_bytes());
+}
+
+std::byte* DeviceRunner::held_at(const float* residual) const {
+  WINNOW_CHECK(is_held(residual));
+  return static_cast<std::byte*>(ggml_backend_buffer_get_base(held_memory_.get())) +
+         static_cast<size_t>(residual - held_.data()) * sizeof(float);
 }
 
 void DeviceRunner::drop() {
@@ -331,14 +402,12 @@ bool DeviceRunner::is_held(const float* residual) const {
   return residual >= held_.data() && residual < held_.data() + held_.size();
 }
 
-void DeviceRunner::run_layers(const Chunk& chunk, int first_layer, int n_layers, float* residual) {
+void DeviceRunner::run_layers(const Chunk& chunk, int first_layer, int n_layers, float* residual,
+                              bool is_wanted) {
   const size_t n_bytes =
       chunk.tokens.size() * static_cast<size_t>(model_.hyper().n_embd) * sizeof(float);
   const bool is_on_device = is_held(residual);
-  std::byte* const held =
-      is_on_device ? static_cast<std::byte*>(ggml_backend_buffer_get_base(held_memory_.get())) +
-                         static_cast<size_t>(residual - held_.data()) * sizeof(float)
-                   : nullptr;
+  std::byte* const held = is_on_device ? held_at(residual) : nullptr;
   ggml_tensor* const before = residual_before(first_layer);
   if (first_layer == 0) {
     embed(chunk.tokens);
@@ -351,7 +420,7 @@ void DeviceRunner::run_layers(const Chunk& chunk, int first_layer, int n_layers,
   const ggml_tensor* const after = residual_before(first_layer + n_layers);
   if (is_on_device) {
     step_->copy(held, address(after), n_bytes);
-  } else {
+  } else if (is_wanted) {
     step_->read(residual, after->data, n_bytes);
   }
 }
@@ -360,7 +429,7 @@ void DeviceRunner::run_decode(const Chunk& chunk, std::span<float> logits) {
   embed(chunk.tokens);
   const std::vector<PieceShape> shapes = begin(chunk, 0, model_.hyper().n_layers, true);
   const bool is_read = std::ranges::any_of(
-      chunk.slices, [](const kernels::Slice& slice) { return slice.queries != nullptr; });
+      chunk.slices, [](const kernels::Slice& slice) { return slice.moments != nullptr; });
   if (is_read) {
     submit(chunk, shapes);
   } else {
@@ -382,7 +451,8 @@ void DeviceRunner::run_output(std::span<const float> residual, std::span<float> 
 size_t DeviceRunner::rows_bytes(const cache::CacheShape& shape, bool is_layer_major) {
   constexpr size_t kGranule = size_t{2} << 20;
   const auto bytes = [&](int n_layers, int n_rows) {
-    const size_t of_row = shape.key_bytes() + shape.value_bytes() + sizeof(int32_t) + sizeof(float);
+    const size_t of_row = shape.key_bytes() + shape.value_bytes() + sizeof(int32_t) +
+                          sizeof(float) + shape.mass_bytes();
     return static_cast<size_t>(n_layers) * static_cast<size_t>(shape.n_kv_heads) *
                static_cast<size_t>(cache::Cache::most_slots(n_rows)) * of_row +
            2 * kGranule;
@@ -391,6 +461,22 @@ size_t DeviceRunner::rows_bytes(const cache::CacheShape& shape, bool is_layer_ma
       shape.kept_rows > 0 ? std::min(shape.kept_rows, shape.max_rows) : shape.max_rows;
   return bytes(shape.n_layers, n_kept) +
          (n_kept < shape.max_rows ? bytes(is_layer_major ? 1 : shape.n_layers, shape.max_rows) : 0);
+}
+
+size_t DeviceRunner::choosing_bytes(const cache::CacheShape& shape, const policy::Needs& needs,
+                                    bool is_layer_major) const {
+  constexpr size_t kPositionsPerSum = 1024;
+  const auto n_heads = static_cast<size_t>(attention_.n_heads);
+  const auto n_queries = static_cast<size_t>(needs.n_queries);
+  const auto n_rows = static_cast<size_t>(cache::Cache::most_slots(shape.max_rows));
+  const size_t n_together = is_layer_major ? 1 : static_cast<size_t>(shape.n_layers);
+  const size_t queries = static_cast<size_t>(shape.n_layers) * n_queries * n_heads *
+                         static_cast<size_t>(shape.head_dim) * sizeof(float);
+  const size_t sums = n_heads * n_queries * (n_rows / kPositionsPerSum + 1) * 2 * sizeof(float);
+  const size_t attended =
+      n_queries > 0 || needs.column_mass ? n_heads * n_rows * sizeof(int64_t) : 0;
+  const size_t chosen = static_cast<size_t>(shape.n_kv_heads) * n_rows * 2 * sizeof(float);
+  return queries + sums + n_together * (attended + chosen);
 }
 
 size_t DeviceRunner::measure(int n_prompt, bool is_layer_major) {

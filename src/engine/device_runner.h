@@ -14,6 +14,7 @@
 #include "kernels/cpu_backend.h"
 #include "kernels/device_step.h"
 #include "kernels/gpu_backend.h"
+#include "kernels/parallel.h"
 #include "model/model.h"
 
 namespace winnow::engine {
@@ -27,22 +28,24 @@ void check_gathered_on_gpu(const policy::Policy& policy);
 class DeviceRunner {
  public:
   // The model is on the GPU. `n_batch`: most tokens at once; `n_ctx`: most positions of a sequence.
+  // `parallel`, which outlives the runner, counts on the host what has no kernel.
   DeviceRunner(const model::Model& model, const kernels::AttendShape& attention, int n_batch,
-               int n_ctx);
+               int n_ctx, kernels::ParallelFor& parallel);
   ~DeviceRunner();
 
   // Rows for a sequence. All of a runner's have the same types.
   std::shared_ptr<cache::RemoteRows> make_rows(const cache::CacheShape& shape);
 
-  // Between these calls `residual` [n_rows, n_embd] is what chunks leave between layers: kept on the GPU, and brought here in the
-  // end. Throws resource_exhausted.
+  // Between these calls `residual` [n_rows, n_embd] is what chunks leave between layers: kept on the GPU, of which fetch() brings a
+  // part here. Throws resource_exhausted.
   void hold(std::span<float> residual);
-  void release();
-  void drop();  // without bringing it; where nothing is held, does nothing
+  void fetch(std::span<float> part_of_residual);
+  void drop();  // where nothing is held, does nothing
 
   // Layers [first_layer, first_layer + n_layers) over a chunk. `residual` [n_tokens, n_embd] (padded) is read, unless the layers
-  // start at 0, and overwritten.
-  void run_layers(const Chunk& chunk, int first_layer, int n_layers, float* residual);
+  // start at 0, and overwritten: not held, only where it is wanted, and then that is waited for.
+  void run_layers(const Chunk& chunk, int first_layer, int n_layers, float* residual,
+                  bool is_wanted);
   // Until all that was started is done. Throws internal where something failed.
   void wait() { step_->wait(); }
   // All layers over generated tokens; logits [n_tokens, n_vocab].
@@ -54,6 +57,9 @@ class DeviceRunner {
   size_t measure(int n_prompt, bool is_layer_major);
   // What the rows of a cache take at most: those kept, and the whole heads of one layer or, chunk by chunk, of all of them.
   static size_t rows_bytes(const cache::CacheShape& shape, bool is_layer_major);
+  // What choosing among them takes at most: the queries that the policy needs, what they attend to, scores and slots.
+  size_t choosing_bytes(const cache::CacheShape& shape, const policy::Needs& needs,
+                        bool is_layer_major) const;
 
  private:
   // What lies between two attentions: from one layer's result, or the residual stream where there is none, to what the next layer
@@ -63,6 +69,7 @@ class DeviceRunner {
     int before = -1;
     int n_tokens = 0;
     bool has_logits = false;
+    bool compares = false;  // leaves what attention has made of the residual stream
 
     // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 misreads it
     auto operator<=>(const PieceShape&) const = default;
@@ -98,8 +105,11 @@ class DeviceRunner {
   std::vector<PieceShape> begin(const Chunk& chunk, int first_layer, int n_layers, bool has_logits);
   // Starts pieces and attentions.
   void submit(const Chunk& chunk, std::span<const PieceShape> shapes);
-  void remember_queries(const Chunk& chunk, int layer);
+  // What has no kernel, from copies.
+  void count_queries(const Chunk& chunk, int layer);
+  void compare(const Chunk& chunk, int layer);
   bool is_held(const float* residual) const;
+  std::byte* held_at(const float* residual) const;
 
   const model::Model& model_;
   kernels::AttendShape attention_;
@@ -117,13 +127,17 @@ class DeviceRunner {
   ggml_tensor* keys_ = nullptr;
   ggml_tensor* values_ = nullptr;
   ggml_tensor* attended_ = nullptr;
+  ggml_tensor* compared_ = nullptr;  // [n_embd, n_most], the residual stream after attention
   ggml_gallocr_ptr allocator_;
   std::map<PieceShape, Piece> pieces_;
   uint64_t n_placed_ = 0;          // pieces, ever
   std::map<int, Lookup> lookups_;  // by the number of tokens
   std::span<float> held_;
   ggml_backend_buffer_ptr held_memory_;
+  kernels::ParallelFor& parallel_;
+  kernels::Rotation rotation_;
   std::vector<float> host_queries_;
+  std::vector<float> host_residuals_[2];  // before and after attention
 };
 
 }  // namespace winnow::engine

@@ -76,9 +76,9 @@ class HeldResidual {
   HeldResidual(const HeldResidual&) = delete;
   HeldResidual& operator=(const HeldResidual&) = delete;
 
-  void release() const {
+  void fetch(std::span<float> part) const {
     if (device_ != nullptr) {
-      device_->release();
+      device_->fetch(part);
     }
   }
 
@@ -109,7 +109,7 @@ Engine::Engine(const model::Model& model, const EngineOptions& options)
   }
   if (options_.is_on_gpu) {
     device_ = std::make_unique<DeviceRunner>(model, attend_shape(model), options_.n_batch,
-                                             n_ctx(model, options));
+                                             n_ctx(model, options), evictor_.parallel());
   }
 }
 
@@ -117,6 +117,27 @@ Engine::~Engine() = default;
 
 std::shared_ptr<cache::RemoteRows> Engine::make_rows(const cache::CacheShape& shape) {
   return device_ ? device_->make_rows(shape) : nullptr;
+}
+
+std::span<const policy::LayerView> Engine::view(const Sequence& sequence) {
+  if (sequence.cache.remote() != nullptr) {
+    throw Error(ErrorCode::kUnsupported,
+                "rows on a GPU cannot be looked at; what does that runs on the CPU (-ngl 0)");
+  }
+  return evictor_.view(sequence);
+}
+
+// Throws invalid_argument, or unsupported where the policy cannot be fed there.
+void Engine::check_place(const Sequence& sequence) const {
+  if ((sequence.cache.remote() != nullptr) != (device_ != nullptr)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                std::string("the rows of the sequence lie in the memory of ") +
+                    (device_ ? "the host, and the engine runs on a GPU"
+                             : "a GPU, and the engine runs on the CPU"));
+  }
+  if (device_) {
+    check_gathered_on_gpu(sequence.policy);
+  }
 }
 
 std::vector<std::vector<float>> Engine::feed(std::span<const Feed> feeds,
@@ -137,9 +158,7 @@ std::vector<std::vector<float>> Engine::feed(std::span<const Feed> feeds,
   }
   for (const Feed& feed : feeds) {
     check_order(options.order, options.eviction, feed.sequence->policy);
-    if (device_) {
-      check_gathered_on_gpu(feed.sequence->policy);
-    }
+    check_place(*feed.sequence);
   }
   if (device_ && (options.eviction == PromptEviction::kLegacyOrder ||
                   std::ranges::any_of(feeds, [](const Feed& feed) { return feed.observer; }))) {
@@ -199,14 +218,18 @@ void Engine::feed_chunk_major(PromptFeed& prompt) {
       }
     }
     residual.resize(chunk.tokens.size() * n_embd);
-    run_layers(chunk, 0, n_layers, residual.data());
+    run_layers(chunk, 0, n_layers, residual.data(), prompt.wants_rows(chunk));
     prompt.collect(chunk, residual, model_.hyper().n_embd);
     settle(chunk, 0, n_layers);
     for (size_t i = 0; i < chunk.slices.size(); ++i) {
       Sequence& sequence = *chunk.sequences[i];
       const bool is_end = prompt.is_end(chunk.slices[i], sequence);
-      if (prompt.options.eviction == PromptEviction::kPerChunk &&
-          (is_end || is_due(sequence.policy, sequence.cache)) && evictor_.evict(sequence)) {
+      if (prompt.options.eviction != PromptEviction::kPerChunk ||
+          !(is_end || is_due(sequence.policy, sequence.cache))) {
+        continue;
+      }
+      wait();
+      if (evictor_.evict(sequence)) {
         ++sequence.evictions.count;
         sequence.evicted_during_prompt |= !is_end;
       }
@@ -214,6 +237,7 @@ void Engine::feed_chunk_major(PromptFeed& prompt) {
     prompt.step_done();
   }
   if (prompt.options.eviction == PromptEviction::kAfter) {
+    wait();
     for (const Feed& feed : prompt.feeds) {
       feed.sequence->evictions.count += evictor_.evict(*feed.sequence) ? 1 : 0;
     }
@@ -252,9 +276,7 @@ void Engine::feed_layer_major(PromptFeed& prompt) {
       x += chunk.tokens.size() * n_embd;
       prompt.step_done();
     }
-    if (device_) {
-      device_->wait();  // so that eviction is timed alone
-    }
+    wait();
     for (size_t i = 0; i < prompt.feeds.size(); ++i) {
       Sequence& sequence = *prompt.feeds[i].sequence;
       if (prompt.options.eviction == PromptEviction::kAfter &&
@@ -263,14 +285,24 @@ void Engine::feed_layer_major(PromptFeed& prompt) {
       }
     }
   }
-  held.release();
   for (Sequence* const sequence : evicted) {  // all layers are one occasion
     ++sequence->evictions.count;
   }
-  std::span<const float> rest(residual);
+  std::span<float> rest(residual);
   for (const Chunk& chunk : prompt.chunks) {
-    prompt.collect(chunk, rest, model_.hyper().n_embd);
-    rest = rest.subspan(chunk.tokens.size() * n_embd);
+    const std::span<float> of_chunk = rest.first(chunk.tokens.size() * n_embd);
+    if (prompt.wants_rows(chunk)) {
+      held.fetch(of_chunk);
+    }
+    prompt.collect(chunk, of_chunk, model_.hyper().n_embd);
+    rest = rest.subspan(of_chunk.size());
+  }
+}
+
+// Until the GPU, if there is one, has done all that it was asked for: so that eviction is timed alone.
+void Engine::wait() const {
+  if (device_) {
+    device_->wait();
   }
 }
 
@@ -341,10 +373,11 @@ bool Engine::run_layer_legacy(const Chunk& chunk, int layer, int64_t share, floa
   return is_cut;
 }
 
-// residual [n_tokens, n_embd] (padded) is read, unless the layers start at 0, and overwritten.
-void Engine::run_layers(const Chunk& chunk, int first_layer, int n_layers, float* residual) {
+// residual [n_tokens, n_embd] (padded) is read, unless the layers start at 0, and overwritten, at least where that is wanted.
+void Engine::run_layers(const Chunk& chunk, int first_layer, int n_layers, float* residual,
+                        bool is_wanted) {
   if (device_) {
-    device_->run_layers(chunk, first_layer, n_layers, residual);
+    device_->run_layers(chunk, first_layer, n_layers, residual, is_wanted);
     return;
   }
   step_.set_slices(chunk.slices);
@@ -416,6 +449,7 @@ void Engine::step(std::span<const StepInput> inputs, std::vector<float>& logits)
     const auto n_tokens = static_cast<int>(input.tokens.size());
     WINNOW_CHECK(input.is_prompt ? n_tokens > 0 : n_tokens == 1);
     check_admissible(*input.sequence, {.n_tokens = n_tokens, .n_batch = n_tokens}, model_.hyper());
+    check_place(*input.sequence);
     check_tokens(input.tokens, model_.hyper().n_vocab);
     check_filters(input.sequence->policy, model_);
   }
@@ -501,13 +535,15 @@ void Engine::compute(StepGraph& graph) {
       std::max(peak_.scratch_bytes, step_.scratch_bytes() + end_aligned_.scratch_bytes());
 }
 
-size_t Engine::gpu_bytes(const Workload& work, const cache::CacheShape& shape) {
+size_t Engine::gpu_bytes(const Workload& work, const cache::CacheShape& shape,
+                         const policy::Needs& needs) {
   if (!device_) {
     return 0;
   }
   const bool is_layer_major = work.order == PrefillOrder::kLayerMajor;
   return device_->measure(work.n_prompt, is_layer_major) +
-         DeviceRunner::rows_bytes(shape, is_layer_major);
+         DeviceRunner::rows_bytes(shape, is_layer_major) +
+         device_->choosing_bytes(shape, needs, is_layer_major);
 }
 
 Engine::Footprint Engine::footprint(const Workload& work) {

@@ -73,15 +73,17 @@ class Engine {
   const EngineOptions& options() const { return options_; }
   const model::Model& model() const { return model_; }
 
-  // What policies see of the layers without a window; until the sequence changes, or another's rows are cut or viewed.
-  std::span<const policy::LayerView> view(const Sequence& sequence) {
-    return evictor_.view(sequence);
-  }
+  // What policies see of the layers without a window; until the sequence changes, or another's rows are cut or viewed. Throws
+  // unsupported where rows lie in a GPU's memory.
+  std::span<const policy::LayerView> view(const Sequence& sequence);
 
-  // engine::fork on the engine's threads.
+  // engine::fork on the engine's threads, to where its rows are.
   Sequence fork(const Sequence& sequence, ForkOptions options) {
     if (options.policy) {
       check_filters(*options.policy, model_);
+    }
+    if (device_) {
+      options.make_rows = [this](const cache::CacheShape& shape) { return make_rows(shape); };
     }
     return engine::fork(sequence, std::move(options), evictor_);
   }
@@ -112,16 +114,20 @@ class Engine {
   };
   Footprint footprint(const Workload& work);
   // GPU memory that it will take beside weights, for rows of such a cache; 0 where there is no GPU.
-  size_t gpu_bytes(const Workload& work, const cache::CacheShape& shape);
+  size_t gpu_bytes(const Workload& work, const cache::CacheShape& shape,
+                   const policy::Needs& needs);
   Footprint peak_footprint() const { return peak_; }
   int n_graphs_built() const { return graphs_.n_built(); }  // a shape in use is built once
 
  private:
+  void check_place(const Sequence& sequence) const;
   void watch(Sequence& sequence) const;
   void feed_chunk_major(PromptFeed& prompt);
   void feed_layer_major(PromptFeed& prompt);
   void feed_legacy_order(PromptFeed& prompt);
-  void run_layers(const Chunk& chunk, int first_layer, int n_layers, float* residual);
+  void run_layers(const Chunk& chunk, int first_layer, int n_layers, float* residual,
+                  bool is_wanted = true);
+  void wait() const;
   bool run_layer_legacy(const Chunk& chunk, int layer, int64_t share, float* residual);
   void settle(const Chunk& chunk, int first_layer, int n_layers);
   void run_decode(const Chunk& chunk, std::vector<float>& logits);

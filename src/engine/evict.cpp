@@ -5,6 +5,8 @@
 #include "base/stopwatch.h"
 #include "kernels/append.h"
 #include "kernels/device_step.h"
+#include "kernels/kernel_choice.h"
+#include "policy/window_attention.h"
 
 namespace winnow::engine {
 
@@ -78,41 +80,89 @@ void Evictor::view(const Sequence& sequence, int first_layer, int n_layers) {
   view_layers(sequence, first_layer, rows_, views_);
 }
 
-void Evictor::view_readable(const Sequence& sequence, int first_layer, int n_layers) {
+void Evictor::view_readable(Sequence& sequence, int first_layer, int n_layers) {
   view(sequence, first_layer, n_layers);
   if (sequence.cache.remote() != nullptr) {
     fetch(sequence, first_layer);  // to where the views look
   }
 }
 
-void Evictor::fetch(const Sequence& sequence, int first_layer) {
+void Evictor::fetch(Sequence& sequence, int first_layer) {
+  fetch_beside_rows(sequence, first_layer);
+  fetch_queries(sequence);
+  fetch_rows(sequence, first_layer);
+}
+
+void Evictor::fetch_beside_rows(const Sequence& sequence, int first_layer) {
   const policy::Needs needs = sequence.policy.needs();
-  const cache::CacheShape& shape = sequence.cache.shape();
   auto& remote = static_cast<kernels::DeviceRows&>(*sequence.cache.remote());
+  n_fetched_.clear();
+  for (const cache::HeadRows& rows : rows_) {
+    n_fetched_.push_back(rows.n);
+  }
+  const auto n_most = static_cast<size_t>(std::ranges::max(n_fetched_));
   if (needs.key_norms) {
-    n_fetched_.clear();
-    for (const cache::HeadRows& rows : rows_) {
-      n_fetched_.push_back(rows.n);
-    }
-    const auto n_most = static_cast<size_t>(std::ranges::max(n_fetched_));
     fetched_scores_.resize(rows_.size() * n_most);
     remote.read_scores(first_layer, n_fetched_, n_most, fetched_scores_);
     for (size_t i = 0; i < rows_.size(); ++i) {
       rows_[i].scores = fetched_scores_.data() + i * n_most;
     }
   }
+  if (needs.column_mass) {
+    fetched_mass_.resize(rows_.size() * n_most);
+    remote.read_mass(first_layer, n_fetched_, n_most, fetched_mass_);
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      rows_[i].mass = fetched_mass_.data() + i * n_most;
+    }
+  }
+}
+
+// The last queries or, where nothing else is asked of them and of keys, what they attend to.
+void Evictor::fetch_queries(Sequence& sequence) {
+  const policy::Needs needs = sequence.policy.needs();
+  auto& remote = static_cast<kernels::DeviceRows&>(*sequence.cache.remote());
+  window_mass_.resize(views_.size());
+  windows_.resize(views_.size());
+  for (size_t i = 0; needs.n_queries > 0 && i < views_.size(); ++i) {
+    policy::LayerView& layer = views_[i];
+    if (!needs.asks_window_only) {
+      remote.read_queries(layer.layer, sequence.queries.ring(layer.layer));
+      continue;
+    }
+    const int n_queries = policy::n_remembered(layer, needs.n_queries);
+    int n_most = 0;
+    for (const cache::HeadRows& rows : layer.heads) {
+      n_most = std::max(n_most, rows.n);
+    }
+    const auto stride = static_cast<size_t>(n_most);
+    window_mass_[i].resize(static_cast<size_t>(attention_.n_heads) * stride);
+    remote.read_window_mass({.layer = layer.layer,
+                             .first_pos = sequence.queries.end_pos(layer.layer) - n_queries,
+                             .n_queries = n_queries},
+                            layer.heads, stride, window_mass_[i]);
+    windows_[i] = {.mass = window_mass_[i].data(), .stride = stride, .n_queries = n_queries};
+    layer.window = &windows_[i];
+  }
+}
+
+void Evictor::fetch_rows(const Sequence& sequence, int first_layer) {
+  const policy::Needs needs = sequence.policy.needs();
+  const cache::CacheShape& shape = sequence.cache.shape();
+  auto& remote = static_cast<kernels::DeviceRows&>(*sequence.cache.remote());
   // A device writes no projections: they are taken of the keys here.
-  const bool reads_keys = needs.keys || needs.key_projections;
-  if (!reads_keys && !needs.values) {
+  const bool reads_keys = (needs.keys && !needs.asks_window_only) || needs.key_projections;
+  const bool reads_values = needs.values || sequence.policy.merges();
+  if (!reads_keys && !reads_values) {
     return;
   }
   const size_t row_bytes =
-      (reads_keys ? shape.key_bytes() : 0) + (needs.values ? shape.value_bytes() : 0);
+      (reads_keys ? shape.key_bytes() : 0) + (reads_values ? shape.value_bytes() : 0);
   size_t n_bytes = 0;
   for (const cache::HeadRows& rows : rows_) {
     n_bytes += static_cast<size_t>(rows.n) * row_bytes;
   }
   fetched_.resize(n_bytes);
+  fetched_values_.assign(rows_.size(), nullptr);
   std::byte* next = fetched_.data();
   for (size_t i = 0; i < rows_.size(); ++i) {
     cache::HeadRows& rows = rows_[i];
@@ -120,13 +170,75 @@ void Evictor::fetch(const Sequence& sequence, int first_layer) {
     const int kv_head = static_cast<int>(i) % shape.n_kv_heads;
     std::byte* const keys = reads_keys ? next : nullptr;
     next += reads_keys ? static_cast<size_t>(rows.n) * shape.key_bytes() : 0;
-    std::byte* const values = needs.values ? next : nullptr;
-    next += needs.values ? static_cast<size_t>(rows.n) * shape.value_bytes() : 0;
+    std::byte* const values = reads_values ? next : nullptr;
+    next += reads_values ? static_cast<size_t>(rows.n) * shape.value_bytes() : 0;
     remote.read(layer, kv_head, rows.n, keys, values);
     rows.keys = keys;
     rows.values = values;
-    rows.has_nonfinite_values = needs.values && remote.counts(layer, kv_head).nonfinite_values > 0;
+    fetched_values_[i] = values;
+    rows.has_nonfinite_values = reads_values && remote.counts(layer, kv_head).nonfinite_values > 0;
   }
+}
+
+void Evictor::merge(Sequence& sequence, const policy::LayerView& layer, int kv_head,
+                    std::span<const int> kept, Scratch& scratch) {
+  if (sequence.cache.remote() == nullptr) {
+    merge_lost_rows(sequence.policy, layer, kv_head, kept, /*is_copied=*/false, scratch,
+                    sequence.cache);
+    return;
+  }
+  const cache::HeadRows& rows = layer.heads[static_cast<size_t>(kv_head)];
+  std::byte* const values = fetched_values_[static_cast<size_t>(&rows - rows_.data())];
+  merge_lost_rows(sequence.policy, layer, kv_head, kept, /*is_copied=*/false, scratch,
+                  sequence.cache, values);
+  static_cast<kernels::DeviceRows&>(*sequence.cache.remote())
+      .write_values(layer.layer, kv_head, rows.n, values);
+}
+
+// Without shares, all layers are given.
+std::optional<bool> Evictor::cut_on_device(Sequence& sequence, std::span<const int64_t> shares) {
+  const policy::Policy& policy = sequence.policy;
+  const auto has_hidden = [](const cache::HeadRows& rows) { return rows.n_hidden > 0; };
+  if (sequence.cache.remote() == nullptr || policy.formula() == nullptr || views_.empty() ||
+      kernels::chosen_kernels() == kernels::KernelChoice::kReference ||
+      std::ranges::any_of(rows_, has_hidden)) {
+    return std::nullopt;
+  }
+  const bool is_over = shares.empty() ? policy.count(views_, parallel_, choice_)
+                                      : policy.count(views_, shares, parallel_, choice_);
+  if (!is_over) {
+    return false;
+  }
+  kernels::RowFormula formula = *policy.formula();
+  const int layer = views_[0].layer;
+  const int end_pos = formula.n_asked() > 0 ? sequence.queries.end_pos(layer) : 0;
+  if (formula.n_asked() > 0) {
+    formula.n_queries = policy::n_remembered(views_[0], formula.n_asked());
+  }
+  cuts_.clear();
+  for (size_t i = 0; i < choice_.heads.size(); ++i) {
+    const policy::Choice::Head& head = choice_.heads[i];
+    const policy::Protected& keep_anyway = choice_.demands[i].keep_anyway;
+    cuts_.push_back({.layer = head.layer.layer,
+                     .kv_head = head.kv_head,
+                     .n = head.rows().n,
+                     .n_keep = choice_.n_keep[i],
+                     .n_first = keep_anyway.n_first,
+                     .n_last = keep_anyway.n_last});
+  }
+  auto& remote = static_cast<kernels::DeviceRows&>(*sequence.cache.remote());
+  const kernels::CutSlots slots =
+      remote.cut(formula, cuts_, end_pos, choice_.heads[0].layer.n_positions);
+  for (size_t i = 0; i < cuts_.size(); ++i) {
+    const kernels::DeviceCut& cut = cuts_[i];
+    const int n_kept = std::min(cut.n, cut.n_keep);
+    sequence.cache.follow(cut.layer, cut.kv_head,
+                          {slots.slots + i * slots.stride,
+                           static_cast<size_t>(slots.are_lost ? cut.n - n_kept : n_kept)},
+                          slots.are_lost);
+  }
+  sequence.evictions.nan_scores += slots.n_nan;
+  return true;
 }
 
 bool Evictor::carry_out(Sequence& sequence, bool is_chosen, const Stopwatch& stopwatch) {
@@ -138,8 +250,9 @@ bool Evictor::carry_out(Sequence& sequence, bool is_chosen, const Stopwatch& sto
     const policy::LayerView& layer = views_[static_cast<size_t>(item / n_kv_heads)];
     const int kv_head = item % n_kv_heads;
     const std::vector<int>& kept = choice_.kept[static_cast<size_t>(item)];
-    merge_lost_rows(sequence.policy, layer, kv_head, kept, /*is_copied=*/false,
-                    scratch_[static_cast<size_t>(thread)], sequence.cache);
+    if (sequence.policy.merges()) {
+      merge(sequence, layer, kv_head, kept, scratch_[static_cast<size_t>(thread)]);
+    }
     sequence.cache.keep(layer.layer, kv_head, kept);
   });
   sequence.evictions.add(choice_, stopwatch.ms());
@@ -151,6 +264,11 @@ bool Evictor::evict(Sequence& sequence) {
     return false;
   }
   const Stopwatch stopwatch;
+  view(sequence, 0, sequence.cache.shape().n_layers);
+  if (const std::optional<bool> is_cut = cut_on_device(sequence, {})) {
+    sequence.evictions.ms += *is_cut ? stopwatch.ms() : 0;
+    return *is_cut;
+  }
   view_readable(sequence, 0, sequence.cache.shape().n_layers);
   return carry_out(sequence, sequence.policy.choose(views_, parallel_, choice_), stopwatch);
 }
@@ -178,14 +296,19 @@ bool Evictor::evict(Sequence& sequence, int layer, int64_t share) {
     return false;
   }
   const Stopwatch stopwatch;
+  view(sequence, layer, 1);
+  if (const std::optional<bool> is_cut = cut_on_device(sequence, {&share, 1})) {
+    sequence.evictions.ms += *is_cut ? stopwatch.ms() : 0;
+    return *is_cut;
+  }
   view_readable(sequence, layer, 1);
   return carry_out(sequence, sequence.policy.choose(views_, {&share, 1}, parallel_, choice_),
                    stopwatch);
 }
 
 void merge_lost_rows(const policy::Policy& policy, const policy::LayerView& layer, int kv_head,
-                     std::span<const int> kept, bool is_copied, Scratch& scratch,
-                     cache::Cache& to) {
+                     std::span<const int> kept, bool is_copied, Scratch& scratch, cache::Cache& to,
+                     std::byte* values) {
   if (!policy.merges()) {
     return;
   }
@@ -194,7 +317,7 @@ void merge_lost_rows(const policy::Policy& policy, const policy::LayerView& laye
   const std::span<int> slots = scratch.take<int>(merged.rows.size());
   std::ranges::transform(merged.rows, slots.begin(),
                          [&](int row) { return is_copied ? row : kept[static_cast<size_t>(row)]; });
-  kernels::rewrite_values(to, layer.layer, kv_head, slots, merged.values);
+  kernels::rewrite_values(to, layer.layer, kv_head, slots, merged.values, values);
 }
 
 void drop_unseen_rows(Sequence& sequence, int first_layer, int n_layers, int last_pos) {

@@ -1,6 +1,7 @@
 // Evicts: score, allocate, select, compact, between graphs.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "base/stopwatch.h"
 #include "engine/output_projection.h"
 #include "engine/sequence.h"
+#include "kernels/device_step.h"
 #include "kernels/parallel.h"
 #include "policy/schedule.h"
 
@@ -56,8 +58,17 @@ class Evictor {
  private:
   void view(const Sequence& sequence, int first_layer, int n_layers);
   // The same with copies of what the policy reads of rows in a device's memory.
-  void view_readable(const Sequence& sequence, int first_layer, int n_layers);
-  void fetch(const Sequence& sequence, int first_layer);
+  void view_readable(Sequence& sequence, int first_layer, int n_layers);
+  void fetch(Sequence& sequence, int first_layer);
+  void fetch_beside_rows(const Sequence& sequence, int first_layer);
+  void fetch_queries(Sequence& sequence);
+  void fetch_rows(const Sequence& sequence, int first_layer);
+  // merge_lost_rows() of the sequence's own rows, wherever they are.
+  void merge(Sequence& sequence, const policy::LayerView& layer, int kv_head,
+             std::span<const int> kept, Scratch& scratch);
+  // For a policy with a formula and rows in a device's memory: scores, selects and moves there. Nothing where it cannot; else
+  // whether rows went.
+  std::optional<bool> cut_on_device(Sequence& sequence, std::span<const int64_t> shares);
   bool carry_out(Sequence& sequence, bool is_chosen, const Stopwatch& stopwatch);
 
   kernels::AttendShape attention_;
@@ -66,17 +77,25 @@ class Evictor {
   kernels::ParallelFor parallel_;
   std::vector<cache::HeadRows> rows_;  // [n_layers, n_kv_heads]
   std::vector<policy::LayerView> views_;
-  std::vector<int> n_fetched_;         // [heads] slots
-  std::vector<float> fetched_scores_;  // [heads, the most slots of any]
-  std::vector<std::byte> fetched_;     // keys and values of rows in a device's memory
+  // Of rows in a device's memory.
+  std::vector<int> n_fetched_;                     // [heads] slots
+  std::vector<float> fetched_scores_;              // [heads, the most slots of any]
+  std::vector<int64_t> fetched_mass_;              // the same
+  std::vector<std::vector<int64_t>> window_mass_;  // [n_layers][n_heads, the most slots of any]
+  std::vector<kernels::WindowMass> windows_;       // [n_layers]
+  std::vector<std::byte> fetched_;                 // keys and values
+  std::vector<kernels::DeviceCut> cuts_;           // [heads]
+  std::vector<std::byte*> fetched_values_;         // [heads] where they are among these
   policy::Choice choice_;
   std::vector<Scratch> scratch_;  // [n_threads]
 };
 
 // Has the rows of `to` that were, or will be, the kept ones of this head take along what the policy merges into them. `layer`
 // sees the rows as they were before any went; is_copied: `to` holds a copy of the kept ones alone.
+// `values`: where those of `to` are, if that is a copy.
 void merge_lost_rows(const policy::Policy& policy, const policy::LayerView& layer, int kv_head,
-                     std::span<const int> kept, bool is_copied, Scratch& scratch, cache::Cache& to);
+                     std::span<const int> kept, bool is_copied, Scratch& scratch, cache::Cache& to,
+                     std::byte* values = nullptr);
 
 // Gives back what the windows of these layers have left behind at `last_pos`, the last position they have read.
 void drop_unseen_rows(Sequence& sequence, int first_layer, int n_layers, int last_pos);

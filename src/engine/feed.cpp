@@ -182,20 +182,33 @@ bool PromptFeed::is_end(const kernels::Slice& slice, const Sequence& sequence) c
          sequence.positions_fed + static_cast<int>(feed_of(sequence).tokens.size());
 }
 
+// The last so many tokens of the slice.
+int PromptFeed::n_wanted(const kernels::Slice& slice, const Sequence& sequence) const {
+  const Feed& feed = feed_of(sequence);
+  if (feed.logits == WantedLogits::kAll) {
+    return slice.n_tokens;
+  }
+  return feed.logits == WantedLogits::kLast && is_end(slice, sequence) ? 1 : 0;
+}
+
+bool PromptFeed::wants_rows(const Chunk& chunk) const {
+  for (size_t i = 0; i < chunk.slices.size(); ++i) {
+    if (n_wanted(chunk.slices[i], *chunk.sequences[i]) > 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
 void PromptFeed::collect(const Chunk& chunk, std::span<const float> residual, int n_embd) {
   for (size_t i = 0; i < chunk.slices.size(); ++i) {
     const kernels::Slice& slice = chunk.slices[i];
     const Feed& feed = feed_of(*chunk.sequences[i]);
-    int n_wanted = 0;  // the last so many tokens of the slice
-    if (feed.logits == WantedLogits::kAll) {
-      n_wanted = slice.n_tokens;
-    } else if (feed.logits == WantedLogits::kLast && is_end(slice, *chunk.sequences[i])) {
-      n_wanted = 1;
-    }
+    const int n = n_wanted(slice, *chunk.sequences[i]);
     const auto width = static_cast<size_t>(n_embd);
-    const int first = slice.first_token + slice.n_tokens - n_wanted;
+    const int first = slice.first_token + slice.n_tokens - n;
     const auto rows =
-        residual.subspan(static_cast<size_t>(first) * width, static_cast<size_t>(n_wanted) * width);
+        residual.subspan(static_cast<size_t>(first) * width, static_cast<size_t>(n) * width);
     std::vector<float>& to = wanted_[static_cast<size_t>(&feed - feeds.data())];
     to.insert(to.end(), rows.begin(), rows.end());
   }

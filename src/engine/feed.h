@@ -106,12 +106,15 @@ class PromptFeed {
   // Whether a slice holds the last token of its sequence's feed.
   bool is_end(const kernels::Slice& slice, const Sequence& sequence) const;
 
+  // Whether there are rows that logits are wanted of.
+  bool wants_rows(const Chunk& chunk) const;
   // Takes the rows that logits are wanted of from a chunk's residual stream after the last layer, [n_tokens, n_embd].
   void collect(const Chunk& chunk, std::span<const float> residual, int n_embd);
   // What was taken for a feed: [n_wanted, n_embd].
   const std::vector<float>& wanted(size_t feed) const { return wanted_[feed]; }
 
  private:
+  int n_wanted(const kernels::Slice& slice, const Sequence& sequence) const;
   const Feed& feed_of(const Sequence& sequence) const;
 
   std::vector<std::vector<float>> wanted_;

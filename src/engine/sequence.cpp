@@ -9,6 +9,7 @@
 #include "base/stopwatch.h"
 #include "engine/evict.h"
 #include "kernels/append.h"
+#include "kernels/device_step.h"
 
 namespace winnow::engine {
 namespace {
@@ -17,6 +18,14 @@ void check_usable(const Sequence& sequence) {
   if (!sequence.is_usable) {
     throw Error(ErrorCode::kInvalidArgument,
                 "the sequence cannot be forked: an earlier step was cancelled or failed half-way");
+  }
+}
+
+void check_place(const Sequence& sequence, const ForkOptions& options) {
+  if ((sequence.cache.remote() != nullptr) != static_cast<bool>(options.make_rows)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "the rows of a fork lie where those of the sequence do: both in the host's memory, "
+                "or both in a GPU's");
   }
 }
 
@@ -41,9 +50,39 @@ void check_seen(const Sequence& sequence, const policy::Policy& policy) {
   }
 }
 
+// Has views of the heads of a layer whose rows lie in a device's memory look at copies of the keys that directions are found from,
+// where these are all there.
+std::vector<std::byte> copy_first_keys(const cache::Cache& cache, const policy::KeySample& sample,
+                                       int layer, std::span<cache::HeadRows> heads) {
+  std::vector<std::byte> copies;
+  if (cache.remote() == nullptr || std::ranges::any_of(heads, [&](const cache::HeadRows& rows) {
+        return rows.n < sample.n_keys;
+      })) {
+    return copies;
+  }
+  const size_t key_bytes = cache.shape().key_bytes();
+  const auto n_of = [&](const cache::HeadRows& rows) {
+    return sample.takes_block ? rows.n : sample.n_keys;
+  };
+  size_t n_bytes = 0;
+  for (const cache::HeadRows& rows : heads) {
+    n_bytes += static_cast<size_t>(n_of(rows)) * key_bytes;
+  }
+  copies.resize(n_bytes);
+  std::byte* next = copies.data();
+  for (int kv_head = 0; kv_head < std::ssize(heads); ++kv_head) {
+    cache::HeadRows& rows = heads[static_cast<size_t>(kv_head)];
+    static_cast<kernels::DeviceRows&>(*cache.remote())
+        .read(layer, kv_head, n_of(rows), next, nullptr);
+    rows.keys = next;
+    next += static_cast<size_t>(n_of(rows)) * key_bytes;
+  }
+  return copies;
+}
+
 // The directions that the policy needs: the sequence's own, or found now that no row has gone. Empty where it needs none.
 policy::KeyDirections directions_for(const Sequence& sequence, const policy::Policy& policy,
-                                     const std::vector<cache::HeadRows>& rows) {
+                                     std::vector<cache::HeadRows> rows) {
   const policy::KeySample sample = policy.needs().key_sample;
   if (sample.n_keys == 0 || sequence.key_directions.shape().sample == sample) {
     return sample.n_keys == 0 ? policy::KeyDirections() : sequence.key_directions;
@@ -68,6 +107,7 @@ policy::KeyDirections directions_for(const Sequence& sequence, const policy::Pol
                       "rows under its own policy '" +
                       sequence.policy.spec() + "'");
     }
+    const auto copies = copy_first_keys(sequence.cache, sample, layer, heads);
     directions.freeze(layer, heads);
   }
   return directions;
@@ -180,26 +220,38 @@ policy::KeptSlots held_slots(const std::vector<cache::HeadRows>& rows) {
   return slots;
 }
 
-// The rows `slots` of the views `rows`, both [n_layers, n_kv_heads], as a sequence under `policy`.
-Sequence copy(const Sequence& sequence, policy::Policy policy, int max_rows,
-              const std::vector<cache::HeadRows>& rows, const policy::KeptSlots& slots,
-              policy::KeyDirections directions) {
+// What a copy is to be.
+struct CopyTarget {
+  policy::Policy policy;
+  int max_rows;
+  policy::KeyDirections directions;
+  const ForkOptions& options;
+};
+
+// The rows `slots` of the views `rows`, both [n_layers, n_kv_heads], as a sequence.
+Sequence copy(const Sequence& sequence, CopyTarget target, const std::vector<cache::HeadRows>& rows,
+              const policy::KeptSlots& slots) {
   cache::CacheShape shape = sequence.cache.shape();
-  const policy::Needs needs = policy.needs();
+  const policy::Needs needs = target.policy.needs();
   shape.stores_scores = needs.static_scores();
   shape.scores_are_projections = needs.key_projections;
   shape.stores_mass = needs.column_mass;
   shape.stores_output_norms = needs.output_weights;
-  shape.stores_rotations = policy.is_contiguous();
-  shape.max_rows = max_rows;
+  shape.stores_rotations = target.policy.is_contiguous();
+  shape.max_rows = target.max_rows;
   for (const auto& head : slots) {
-    if (std::ssize(head) > max_rows) {
-      throw Error(ErrorCode::kInvalidArgument, "no room for " + std::to_string(head.size()) +
-                                                   " rows in a fork of at most " +
-                                                   std::to_string(max_rows) + " rows per KV head");
+    if (std::ssize(head) > target.max_rows) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "no room for " + std::to_string(head.size()) + " rows in a fork of at most " +
+                      std::to_string(target.max_rows) + " rows per KV head");
     }
   }
-  Sequence fork(shape, std::move(policy));
+  std::shared_ptr<cache::RemoteRows> remote;
+  if (shape.is_remote) {
+    remote = target.options.make_rows(shape);
+    remote->copy_beside(*sequence.cache.remote());
+  }
+  Sequence fork(shape, std::move(target.policy), std::move(remote));
   if (needs.n_queries > 0) {
     fork.queries = sequence.queries;
   }
@@ -209,7 +261,7 @@ Sequence copy(const Sequence& sequence, policy::Policy policy, int max_rows,
   if (needs.query_moments) {
     fork.moments = sequence.moments;
   }
-  fork.key_directions = std::move(directions);
+  fork.key_directions = std::move(target.directions);
   fork.positions_fed = sequence.positions_fed;
   fork.evicted_during_prompt = sequence.evicted_during_prompt;
   fork.evictions = sequence.evictions;
@@ -219,6 +271,20 @@ Sequence copy(const Sequence& sequence, policy::Policy policy, int max_rows,
                          static_cast<int>(head % n_kv_heads), slots[head], rows[head].scores);
   }
   fork.cache.record_peak();
+  return fork;
+}
+
+// Of rows in a device's memory: all of them are copied there, and then cut.
+Sequence cut_copy(const Sequence& sequence, const ForkOptions& options, int max_rows,
+                  Evictor& evictor) {
+  const auto rows = all_rows(sequence.cache);
+  Sequence fork = copy(sequence,
+                       {.policy = *options.policy,
+                        .max_rows = std::max(max_rows, sequence.cache.longest_slots()),
+                        .directions = directions_for(sequence, *options.policy, rows),
+                        .options = options},
+                       rows, held_slots(rows));
+  fork.evictions.count += evictor.evict(fork) ? 1 : 0;
   return fork;
 }
 
@@ -288,6 +354,8 @@ void freeze_directions(Sequence& sequence, int first_layer, int n_layers) {
     for (int kv_head = 0; kv_head < shape.n_kv_heads; ++kv_head) {
       rows.push_back(sequence.cache.rows(layer, kv_head));
     }
+    const auto copies =
+        copy_first_keys(sequence.cache, sequence.key_directions.shape().sample, layer, rows);
     sequence.key_directions.freeze(layer, rows);
   }
 }
@@ -305,9 +373,15 @@ size_t policy_bytes(const model::Hyperparameters& hyper, const policy::Policy& p
 
 Sequence fork(const Sequence& sequence) {
   check_usable(sequence);
+  const ForkOptions options;
+  check_place(sequence, options);
   const auto rows = all_rows(sequence.cache);
-  return copy(sequence, sequence.policy, sequence.cache.shape().max_rows, rows, held_slots(rows),
-              sequence.key_directions);
+  return copy(sequence,
+              {.policy = sequence.policy,
+               .max_rows = sequence.cache.shape().max_rows,
+               .directions = sequence.key_directions,
+               .options = options},
+              rows, held_slots(rows));
 }
 
 Sequence fork(const Sequence& sequence, ForkOptions options, Evictor& evictor) {
@@ -316,11 +390,16 @@ Sequence fork(const Sequence& sequence, ForkOptions options, Evictor& evictor) {
     throw Error(ErrorCode::kInvalidArgument,
                 "a fork of " + std::to_string(options.max_rows) + " rows; at least 0 are needed");
   }
+  check_place(sequence, options);
   const int max_rows = options.max_rows > 0 ? options.max_rows : sequence.cache.shape().max_rows;
   auto rows = all_rows(sequence.cache);
   if (!options.policy) {
-    return copy(sequence, sequence.policy, max_rows, rows, held_slots(rows),
-                sequence.key_directions);
+    return copy(sequence,
+                {.policy = sequence.policy,
+                 .max_rows = max_rows,
+                 .directions = sequence.key_directions,
+                 .options = options},
+                rows, held_slots(rows));
   }
   if (!options.policy->is_resolved()) {
     throw Error(ErrorCode::kInvalidArgument, "policy '" + options.policy->spec() +
@@ -329,6 +408,9 @@ Sequence fork(const Sequence& sequence, ForkOptions options, Evictor& evictor) {
   }
   check_seen(sequence, *options.policy);
   check_rotations(sequence, *options.policy);
+  if (sequence.cache.remote() != nullptr) {
+    return cut_copy(sequence, options, max_rows, evictor);
+  }
   const Stopwatch stopwatch;
   std::vector<std::vector<float>> scores(rows.size());
   if (!stores_scores_of(sequence, *options.policy)) {
@@ -349,7 +431,12 @@ Sequence fork(const Sequence& sequence, ForkOptions options, Evictor& evictor) {
     const auto layer = static_cast<size_t>(views[i / n_kv_heads].layer);
     slots[layer * n_kv_heads + i % n_kv_heads] = choice.kept[i];
   }
-  Sequence fork = copy(sequence, std::move(*options.policy), max_rows, rows, slots, directions);
+  Sequence fork = copy(sequence,
+                       {.policy = *options.policy,
+                        .max_rows = max_rows,
+                        .directions = directions,
+                        .options = options},
+                       rows, slots);
   if (is_cut && fork.policy.merges()) {
     std::vector<Scratch> scratch(static_cast<size_t>(evictor.parallel().n_threads()));
     evictor.parallel().run(static_cast<int>(choice.kept.size()), [&](int item, int thread) {

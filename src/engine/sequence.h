@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -64,8 +65,7 @@ struct Sequence {
   }
 };
 
-// An independent copy: rows, policy, positions and statistics. Its peak begins with what it holds. Throws
-// invalid_argument for a sequence that is not usable, resource_exhausted without address space for it.
+// An independent copy of a sequence whose rows lie in the host's memory, as below.
 Sequence fork(const Sequence& sequence);
 
 struct ForkOptions {
@@ -73,11 +73,15 @@ struct ForkOptions {
   // sequence's own, and all its rows.
   std::optional<policy::Policy> policy = {};
   int max_rows = 0;  // rows a head may ever hold; 0: as many as the sequence's
+  // Where rows in a device's memory are copied to; empty where they lie in the host's.
+  std::function<std::shared_ptr<cache::RemoteRows>(const cache::CacheShape&)> make_rows = {};
 };
 
-// As above. The scores that the policy needs and the sequence's cache does not store are computed from the keys: the
-// same bits. Throws invalid_argument also where more rows than max_rows would be copied, and where the policy needs
-// queries, their moments or column mass that the sequence's own did not.
+// An independent copy: rows, policy, positions and statistics. Its peak begins with what it holds. The scores that the policy
+// needs and the sequence's cache does not store are computed from the keys: the same bits. Throws invalid_argument for a sequence
+// that is not usable, where more rows than max_rows would be copied, where the policy needs queries, their moments or column
+// mass that the sequence's own did not, and for rows in another memory than make_rows makes; resource_exhausted without address
+// space for it.
 Sequence fork(const Sequence& sequence, ForkOptions options, Evictor& evictor);
 
 // Finds the directions of keys that the policy needs in layers [first_layer, first_layer + n_layers) that hold enough of them.

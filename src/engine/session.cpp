@@ -258,7 +258,7 @@ Plan Session::make_plan(PlanInput input, WantedLogits logits) {
   cache::CacheShape shape = shape_;
   shape.max_rows = std::max(shape.max_rows, plan.max_rows);
   shape.kept_rows = std::max(shape.kept_rows, plan.kept_rows);
-  plan.gpu_bytes = engine_.gpu_bytes(work, shape);
+  plan.gpu_bytes = engine_.gpu_bytes(work, shape, own_policy().needs());
   return plan;
 }
 
@@ -432,9 +432,6 @@ std::unique_ptr<Session> Session::fork(const std::optional<policy::Policy>& poli
   options.n_ctx = n_ctx_;
   auto copy = std::make_unique<Session>(model_, policy ? *policy : this->policy(), options);
   WINNOW_CHECK(!saved_);
-  if (shape_.is_remote) {
-    throw Error(ErrorCode::kUnsupported, "sessions on a GPU cannot be forked yet");
-  }
   if (!sequence_) {
     return copy;
   }

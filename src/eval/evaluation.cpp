@@ -102,6 +102,10 @@ void Evaluation::refuse_unused() const {
     throw Error(ErrorCode::kInvalidArgument,
                 "--by-role is about the documents of tasks that ask questions, and there is none");
   }
+  if (options_.is_by_role && options_.model.engine.is_on_gpu) {
+    throw Error(ErrorCode::kUnsupported,
+                "--by-role looks at the attention that rows received, on the CPU only (-ngl 0)");
+  }
   if (std::ranges::count(options_.questions, QuestionMode::kLegacyOrder) > 0 && !has_prompts()) {
     refuse("legacy order is asked for",
            [](const ExperimentEntry& each) { return each.takes_legacy_order; });

@@ -66,10 +66,11 @@ std::span<const float> TextRun::row(const std::vector<float>& logits, size_t i) 
   return std::span(logits).subspan(i * n_vocab, n_vocab);
 }
 
-Sequence TextRun::empty_sequence(policy::Policy policy) const {
-  const cache::CacheShape shape = engine::cache_shape(model_.hyper(), settings_.key_type,
-                                                      settings_.value_type, policy, n_positions_);
-  return {shape, std::move(policy)};
+Sequence TextRun::empty_sequence(policy::Policy policy) {
+  cache::CacheShape shape = engine::cache_shape(model_.hyper(), settings_.key_type,
+                                                settings_.value_type, policy, n_positions_);
+  shape.is_remote = settings_.engine.is_on_gpu;
+  return {shape, std::move(policy), engine_.make_rows(shape)};
 }
 
 std::vector<float> TextRun::feed(Sequence& sequence, std::span<const Token> tokens,

@@ -38,7 +38,7 @@ class TextRun {
   kernels::ParallelFor& parallel() { return parallel_; }
 
  private:
-  engine::Sequence empty_sequence(policy::Policy policy) const;
+  engine::Sequence empty_sequence(policy::Policy policy);
   std::vector<float> feed(engine::Sequence& sequence, std::span<const model::Token> tokens,
                           engine::WantedLogits wanted, engine::PromptEviction eviction,
                           kernels::ActivationObserver* observer = nullptr);

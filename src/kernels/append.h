@@ -25,9 +25,9 @@ cache::Cache::AppendCounts append_rows(const NewRows& rows, const cache::CacheSh
                                        const cache::Cache::Target& target) noexcept;
 
 // Values [slots.size(), head_dim] of rows that stay, in the place of those that they have at `slots` (ascending, unique):
-// converted and counted as new rows are.
+// converted and counted as new rows are. `rows`: where the head's values are, if that is a copy.
 void rewrite_values(cache::Cache& cache, int layer, int kv_head, std::span<const int> slots,
-                    std::span<const float> values);
+                    std::span<const float> values, std::byte* rows = nullptr);
 
 // The static scores of cached rows from their keys, the same bits as at append: the canonical dot product
 // (kernels/cpu/rows-inl.h) of each key with the direction [head_dim] or, where that is empty, with itself. scores [rows.n].

@@ -12,6 +12,8 @@
 
 #include "cache/remote_rows.h"
 #include "kernels/attend.h"
+#include "kernels/query_window.h"
+#include "kernels/row_formula.h"
 
 namespace winnow::kernels {
 
@@ -25,6 +27,32 @@ struct DeviceMemoryLimit {
 };
 DeviceMemoryLimit device_memory_limit();
 
+// The last queries of a layer that were remembered: n_queries from first_pos on.
+struct WindowQueries {
+  int layer;
+  int first_pos;
+  int n_queries;
+};
+
+// How a head is cut: of its rows, none of which is hidden, the first n_first, the last n_last and the best of the others stay,
+// n_keep in all.
+struct DeviceCut {
+  int layer;
+  int kv_head;
+  int n;
+  int n_keep;
+  int n_first;
+  int n_last;
+};
+
+// Which slots a cut took or left, whichever are fewer: of cut i those from slots + i * stride on, ascending.
+struct CutSlots {
+  bool are_lost;  // else kept
+  const int32_t* slots;
+  size_t stride;
+  int64_t n_nan;  // scores that were compared, and are not a number
+};
+
 // The rows of a cache in device memory.
 class DeviceRows : public cache::RemoteRows {
  public:
@@ -33,6 +61,21 @@ class DeviceRows : public cache::RemoteRows {
   // The static scores of slots [0, n_slots[i]) of each KV head i, those of layer `first_layer` first, to scores [heads, stride].
   virtual void read_scores(int first_layer, std::span<const int> n_slots, size_t stride,
                            std::span<float> scores) = 0;
+  // Likewise their column mass.
+  virtual void read_mass(int first_layer, std::span<const int> n_slots, size_t stride,
+                         std::span<int64_t> mass) = 0;
+  // The softmax weights that the layer's rows [n_kv_heads] get of queries, summed over these, for each query head: mass
+  // [n_heads, stride] in units of 1 / kWindowMassScale. Of `rows` the numbers and marks of slots are read.
+  virtual void read_window_mass(const WindowQueries& queries, std::span<const cache::HeadRows> rows,
+                                size_t stride, std::span<int64_t> mass) = 0;
+  // Values of slots [0, n_slots), in the place of those there are.
+  virtual void write_values(int layer, int kv_head, int n_slots, const std::byte* values) = 0;
+  // Scores the rows of heads, in the order of layers and whole layers each, selects, and moves those that stay together. The formula's
+  // queries are those up to end_pos; n_positions have been fed. The result is good until the next call.
+  virtual CutSlots cut(const RowFormula& formula, std::span<const DeviceCut> heads, int end_pos,
+                       int n_positions) = 0;
+  // The queries that are remembered of a layer, to QueryWindow::ring(); does nothing where none are.
+  virtual void read_queries(int layer, std::span<float> queries) = 0;
 };
 
 // A run of consecutive tokens of one sequence inside a step's batch.
@@ -41,7 +84,10 @@ struct DeviceSlice {
   int first_token;  // index in the batch
   int n_tokens;
   int first_pos;
-  bool is_prompt;  // else one generated token
+  bool is_prompt;                        // else one generated token
+  int first_rotation = 0;                // what its query and key are rotated to
+  const QueryWindow* queries = nullptr;  // what of the tokens' queries is remembered; null: nothing
+  float mass_decay = 1;                  // a generated token multiplies column mass with this first
 };
 
 // Device memory in which graphs leave what attention takes, and take what it leaves: floats, [head_dim, heads, tokens] in ggml's

@@ -20,7 +20,13 @@ void expect_run_refused(const Args& args, int status, const std::vector<std::str
 
 TEST(RefusedGpu, WhereThereIsNone) {
   if (!kernels::why_no_device().empty()) {
-    expect_run_refused({"-p", "hello", "-ngl", "all"}, kUnsupported, {kernels::why_no_device()});
+    const std::string reason = kernels::why_no_device();
+    expect_run_refused({"-p", "hello", "-ngl", "all"}, kUnsupported, {reason});
+    for (const Args& verb : {Args{"bench"}, Args{"eval", "niah", "-o", temporary_path("of-no-gpu")},
+                             Args{"tune", "-f", document(50)}}) {
+      expect_refused(run_winnow(joined(verb, {"-m", tiny_model(), "-ngl", "all"})), kUnsupported,
+                     {reason});
+    }
   }
 }
 

@@ -126,7 +126,7 @@ class OnDevice {
  public:
   OnDevice(const Case& c, const std::vector<Head>& heads)
       : n_out_(static_cast<size_t>(c.group() * c.head_dim)), out_(heads.size() * n_out_) {
-    int pos = 0;
+    int most_rows = 0;
     std::vector<kernels::cuda::DecodeHead> described;
     for (const Head& head : heads) {
       const auto keep = [this](std::span<const std::byte> bytes) {
@@ -142,18 +142,21 @@ class OnDevice {
            .hidden = head.hidden.empty() ? nullptr
                                          : reinterpret_cast<const uint8_t*>(
                                                keep(std::as_bytes(std::span(head.hidden)))),
+           .slots = head.hidden.empty() ? nullptr
+                                        : reinterpret_cast<int32_t*>(
+                                              keep(std::as_bytes(std::span(head.positions)))),
            .q = reinterpret_cast<const float*>(keep(std::as_bytes(std::span(head.q)))),
            .out = out_.data() + described.size() * n_out_,
            .n = head.n(),
            .pos = head.pos,
            .swa_window = head.swa_window,
            .has_nonfinite_values = head.has_nonfinite_values});
-      pos = std::max(pos, head.pos);
+      most_rows = std::max(most_rows, head.n());
     }
     n_ = static_cast<int>(heads.size());
     heads_.emplace(std::span<const kernels::cuda::DecodeHead>(described));
-    plan_.emplace(c.shape(), n_, n_, pos + 1);
-    plan_->prepare(heads_->data(), n_, pos, stream_);
+    plan_.emplace(c.shape(), n_, n_, most_rows);
+    plan_->prepare(heads_->data(), n_, most_rows, stream_);
   }
 
   // [heads, group, head_dim]
@@ -364,9 +367,9 @@ TEST_F(Attend, NothingVisibleGivesZeros) {
 }
 
 TEST_F(Attend, UnsupportedShapesAreRefused) {
-  const auto refused = [](const DecodeShape& shape, int n_positions) {
+  const auto refused = [](const DecodeShape& shape, int most_rows) {
     try {
-      DecodePlan(shape, 1, 1, n_positions);
+      DecodePlan(shape, 1, 1, most_rows);
     } catch (const Error& error) {
       return error.code() == ErrorCode::kUnsupported ? std::string(error.what()) : "another error";
     }
@@ -374,9 +377,9 @@ TEST_F(Attend, UnsupportedShapesAreRefused) {
   };
   DecodeShape shape = kShapes[0].shape();
   EXPECT_EQ(refused(shape, 1 << 20), "none");
-  EXPECT_EQ(
-      refused(shape, 1 << 24),
-      "16777216 positions are more than attention on the GPU takes; at most 2097152 are allowed");
+  EXPECT_EQ(refused(shape, 1 << 24),
+            "16777216 rows in a head are more than attention on the GPU takes; at most 2097152 are "
+            "allowed");
   shape.format.value_type = RowType::kBf16;
   EXPECT_EQ(refused(shape, 100),
             "rows with keys in f16 and values in bf16 have no attention kernel on the GPU; those "

@@ -8,6 +8,7 @@
 #include "engine/device_runner.h"
 #include "engine/session.h"
 #include "kernels/device_step.h"
+#include "kernels/kernel_choice.h"
 #include "support/error_of.h"
 #include "support/generate.h"
 #include "support/tiny_model.h"
@@ -28,6 +29,46 @@ TEST(NoGpu, IsRefusedWithTheReason) {
   }
   model::Model model(test::write_tiny_model(), {});
   EXPECT_EQ(test::error_of(ErrorCode::kUnsupported, [&] { engine::load_on_gpu(model); }), reason);
+}
+
+// Rows that are nowhere.
+struct NoRows final : cache::RemoteRows {
+  void grow(int /*layer*/, int /*kv_head*/, int /*n_slots*/, int /*n_more*/) override {}
+  void keep(int /*layer*/, int /*kv_head*/, std::span<const int> /*slots*/,
+            int /*n_slots*/) override {}
+  void copy_beside(cache::RemoteRows& /*source*/) override {}
+  void copy_kept(cache::RemoteRows& /*source*/, int /*layer*/, int /*kv_head*/,
+                 std::span<const int> /*slots*/) override {}
+  cache::Cache::AppendCounts counts(int /*layer*/, int /*kv_head*/) const override { return {}; }
+  size_t committed_bytes() const override { return 0; }
+};
+
+TEST(NoGpu, RowsOfAnotherMemoryAreRefused) {
+  const model::Model model(test::write_tiny_model(), {});
+  engine::Engine engine(model, {.n_threads = 1});
+  cache::CacheShape shape = engine::cache_shape(model.hyper(), cache::RowType::kF16,
+                                                cache::RowType::kF16, Policy::full(), 100);
+  shape.is_remote = true;
+  engine::Sequence sequence(shape, Policy::full(), std::make_shared<NoRows>());
+  const std::vector<int32_t> tokens{1, 2, 3};
+  const engine::Feed feed{.sequence = &sequence, .tokens = tokens};
+  const std::string refused = test::error_of(ErrorCode::kInvalidArgument, [&] {
+    engine.feed({&feed, 1}, {});
+  });
+  EXPECT_NE(refused.find("memory of a GPU"), std::string::npos) << refused;
+  const engine::DecodeInput input{.sequence = &sequence, .token = 1};
+  test::error_of(ErrorCode::kInvalidArgument, [&] { engine.decode({&input, 1}); });
+  test::error_of(ErrorCode::kInvalidArgument, [&] { engine.fork(sequence, {}); });
+  test::error_of(ErrorCode::kUnsupported, [&] { engine.view(sequence); });
+}
+
+// Before anything is allocated; without a GPU none is free.
+TEST(NoGpu, AsMuchMemoryAsThereIsNotIsRefusedByThePlan) {
+  engine::Plan plan;
+  plan.gpu_bytes = size_t{1} << 50;
+  const std::string refused =
+      test::error_of(ErrorCode::kResourceExhausted, [&] { engine::check_fits(plan, 0, 1); });
+  EXPECT_NE(refused.find("1024.0 TiB of GPU memory"), std::string::npos) << refused;
 }
 
 class GpuTest : public ::testing::Test {
@@ -123,12 +164,18 @@ TEST_F(GpuTest, KeepsTheCpusRows) {
 TEST_F(GpuTest, KeepsNearlyTheCpusRowsWhereScoresAreOfKeys) {
   model::Model model(test::write_tiny_model(options("llama")), {});
   engine::load_on_gpu(model);
-  for (const char* policy : {"knorm:budget=60", "keydiff:budget=60", "snapkv:budget=60",
-                             "tova:budget=60", "lagkv:budget=60", "knorm+adakv:budget=60"}) {
+  for (const char* policy :
+       {"knorm:budget=60", "keydiff:budget=60", "snapkv:budget=60", "tova:budget=60",
+        "tova:budget=60,per_layer=true", "lagkv:budget=60", "knorm+adakv:budget=60",
+        "h2o:budget=60", "h2o:budget=60,observed=true", "expected-attention:budget=60",
+        "qfilters@keysvd:budget=60", "snapkv+cake:budget=60", "snapkv+criticalkv:budget=60",
+        "knorm+squeeze:budget=60", "knorm+merge:budget=60", "h2o+cam:budget=60",
+        "knorm:budget=60,positions=stalled"}) {
     Session on_gpu = session(model, policy, true);
     Session on_cpu = session(model, policy, false);
     for (Session* const each : {&on_gpu, &on_cpu}) {
       each->read({.document = test::random_tokens(400, model.hyper().n_vocab, 5)}, {});
+      each->generate({.n_predict = 12, .ignore_eos = true, .sampling = {.temperature = 0}}, {});
     }
     size_t n_rows = 0;
     size_t n_common = 0;
@@ -142,6 +189,82 @@ TEST_F(GpuTest, KeepsNearlyTheCpusRowsWhereScoresAreOfKeys) {
     }
     EXPECT_GE(static_cast<double>(n_common), 0.97 * static_cast<double>(n_rows)) << policy;
   }
+}
+
+// What the GPU chooses by itself is what the host chooses of the same numbers, to the row.
+TEST_F(GpuTest, ChoosesAsTheHostDoes) {
+  model::Model model(test::write_tiny_model(options("llama")), {});
+  engine::load_on_gpu(model);
+  for (const char* policy :
+       {"knorm:budget=60", "knorm:budget=60,keep=high", "h2o:budget=60",
+        "h2o:budget=60,observed=true", "h2o:budget=60,decay=0.5", "tova:budget=60",
+        "tova:budget=60,slack=0", "snapkv:budget=60,obs_window=16",
+        "snapkv:budget=60,obs_window=16,pool=avg,kernel=5",
+        "snapkv:budget=60,obs_window=16,group=max",
+        "snapkv:budget=60,obs_window=16,reduce_first=true",
+        "snapkv:budget=60,obs_window=16,force_window=false,slack=0", "knorm+pyramid:budget=60"}) {
+    for (const EvictWhen evict : {EvictWhen::kAfterPrompt, EvictWhen::kPerChunk}) {
+      std::vector<std::vector<std::vector<int>>> rows;
+      for (const auto kernels : {kernels::KernelChoice::kAuto, kernels::KernelChoice::kReference}) {
+        kernels::choose_kernels(kernels);
+        Session on_gpu = session(model, policy, true, evict);
+        on_gpu.read({.document = test::random_tokens(400, model.hyper().n_vocab, 5)}, {});
+        on_gpu.generate({.n_predict = 70, .ignore_eos = true, .sampling = {.temperature = 0}}, {});
+        on_gpu.read({.document = test::random_tokens(70, model.hyper().n_vocab, 6)}, {});
+        rows.push_back(kept(on_gpu));
+      }
+      kernels::choose_kernels(kernels::KernelChoice::kAuto);
+      EXPECT_EQ(rows[0], rows[1]) << policy;
+    }
+  }
+}
+
+// A fork on the GPU goes on as its source does, and one that is cut keeps what the source would.
+TEST_F(GpuTest, ForksGoOnAsTheirSource) {
+  model::Model model(test::write_tiny_model(options("llama")), {});
+  engine::load_on_gpu(model);
+  const engine::GenerateOptions greedy{
+      .n_predict = 40, .ignore_eos = true, .sampling = {.temperature = 0}};
+  for (const char* policy : {"full", "knorm:budget=60", "h2o:budget=60", "snapkv:budget=60",
+                             "expected-attention:budget=60", "qfilters@keysvd:budget=60"}) {
+    Session source = session(model, policy, true);
+    source.read({.document = test::random_tokens(300, model.hyper().n_vocab, 5)}, {});
+    const auto copy = source.fork();
+    std::vector<float> logits[2];
+    const auto generate = [&](Session& session, std::vector<float>& all) {
+      session.generate(greedy, {.on_logits = [&all](const std::vector<float>& more) {
+                         all.insert(all.end(), more.begin(), more.end());
+                       }});
+    };
+    generate(*copy, logits[0]);
+    generate(source, logits[1]);
+    EXPECT_TRUE(test::same_bits(logits[0], logits[1])) << policy;
+    EXPECT_EQ(kept(*copy), kept(source)) << policy;
+  }
+  Session whole = session(model, "full", true);
+  whole.read({.document = test::random_tokens(300, model.hyper().n_vocab, 5)}, {});
+  const auto cut = whole.fork(Policy::parse("knorm:budget=60"));
+  Session expected = session(model, "knorm:budget=60", true);
+  expected.read({.document = test::random_tokens(300, model.hyper().n_vocab, 5)}, {});
+  EXPECT_EQ(kept(*cut), kept(expected));
+}
+
+// Nothing is left to the host where kernels are required.
+TEST_F(GpuTest, RequiredKernelsAreThereOrRefused) {
+  model::Model model(test::write_tiny_model(options("llama")), {});
+  engine::load_on_gpu(model);
+  kernels::choose_kernels(kernels::KernelChoice::kRequire);
+  for (const char* policy :
+       {"full", "streaming:budget=60", "knorm:budget=60", "snapkv:budget=60"}) {
+    session(model, policy, true);
+  }
+  for (const char* policy : {"keydiff:budget=60", "expected-attention:budget=60",
+                             "knorm+adakv:budget=60", "knorm+squeeze:budget=60"}) {
+    const std::string refused =
+        test::error_of(ErrorCode::kUnsupported, [&] { session(model, policy, true); });
+    EXPECT_NE(refused.find("--kernels require"), std::string::npos) << refused;
+  }
+  kernels::choose_kernels(kernels::KernelChoice::kAuto);
 }
 
 TEST_F(GpuTest, TheSameAgain) {
@@ -162,11 +285,10 @@ TEST_F(GpuTest, TheSameAgain) {
 TEST_F(GpuTest, RefusesWhatIsNotThereYet) {
   model::Model model(test::write_tiny_model(options("llama")), {});
   engine::load_on_gpu(model);
-  for (const char* policy : {"h2o:budget=60", "knorm:budget=60,positions=contiguous"}) {
-    const std::string error =
-        test::error_of(ErrorCode::kUnsupported, [&] { session(model, policy, true); });
-    EXPECT_NE(error.find(policy), std::string::npos) << error;
-  }
+  const char* const policy = "knorm:budget=60,positions=contiguous";
+  const std::string refused =
+      test::error_of(ErrorCode::kUnsupported, [&] { session(model, policy, true); });
+  EXPECT_NE(refused.find(policy), std::string::npos) << refused;
   model::Model small(test::write_tiny_model(), {});  // heads of 16
   engine::load_on_gpu(small);
   Session of_small = session(small, "full", true);

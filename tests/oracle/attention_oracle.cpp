@@ -39,12 +39,12 @@ double row_element(const std::byte* rows, cache::RowType type, size_t index) {
   return static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(bits) << 16));
 }
 
-std::vector<double> attention(const cache::HeadRows& rows, const float* q, int pos, double scale,
-                              int swa_window) {
+std::vector<double> softmax_weights(const cache::HeadRows& rows, const float* q, int pos,
+                                    double scale, int swa_window) {
   const auto dim = static_cast<size_t>(rows.head_dim);
-  std::vector<double> scores;
-  std::vector<size_t> slots;
-  double highest = -std::numeric_limits<double>::infinity();
+  constexpr double kUnseen = -std::numeric_limits<double>::infinity();
+  std::vector<double> weights(static_cast<size_t>(rows.n), kUnseen);
+  double highest = kUnseen;
   for (int slot = 0; slot < rows.n; ++slot) {
     const bool is_behind = swa_window > 0 && pos - rows.positions[slot] >= swa_window;
     if (rows.positions[slot] > pos || is_behind ||
@@ -56,21 +56,29 @@ std::vector<double> attention(const cache::HeadRows& rows, const float* q, int p
     for (size_t i = 0; i < dim; ++i) {
       score += static_cast<double>(q[i]) * row_element(rows.keys, rows.key_type, at * dim + i);
     }
-    scores.push_back(score * scale);
-    slots.push_back(at);
-    highest = std::max(highest, scores.back());
+    weights[at] = score * scale;
+    highest = std::max(highest, weights[at]);
   }
-  std::vector<double> out(dim, 0.0);
   double sum = 0;
-  for (size_t j = 0; j < slots.size(); ++j) {
-    const double weight = std::exp(scores[j] - highest);
+  for (double& weight : weights) {
+    weight = weight == kUnseen ? 0.0 : std::exp(weight - highest);
     sum += weight;
-    for (size_t i = 0; i < dim; ++i) {
-      out[i] += weight * row_element(rows.values, rows.value_type, slots[j] * dim + i);
-    }
   }
-  for (double& element : out) {
-    element = slots.empty() ? 0.0 : element / sum;
+  for (double& weight : weights) {
+    weight = sum == 0 ? 0.0 : weight / sum;
+  }
+  return weights;
+}
+
+std::vector<double> attention(const cache::HeadRows& rows, const float* q, int pos, double scale,
+                              int swa_window) {
+  const std::vector<double> weights = softmax_weights(rows, q, pos, scale, swa_window);
+  const auto dim = static_cast<size_t>(rows.head_dim);
+  std::vector<double> out(dim, 0.0);
+  for (size_t slot = 0; slot < weights.size(); ++slot) {
+    for (size_t i = 0; weights[slot] != 0 && i < dim; ++i) {
+      out[i] += weights[slot] * row_element(rows.values, rows.value_type, slot * dim + i);
+    }
   }
   return out;
 }

@@ -15,4 +15,8 @@ double row_element(const std::byte* rows, cache::RowType type, size_t index);
 std::vector<double> attention(const cache::HeadRows& rows, const float* q, int pos, double scale,
                               int swa_window = 0);
 
+// The softmax weights of the same rows [rows.n]; 0 for those that are not seen.
+std::vector<double> softmax_weights(const cache::HeadRows& rows, const float* q, int pos,
+                                    double scale, int swa_window = 0);
+
 }  // namespace winnow::oracle

@@ -88,6 +88,7 @@ TEST_F(KernelChoices, ScoreAlike) {
 TEST_F(KernelChoices, AreNamed) {
   EXPECT_EQ(kernels::parse_kernel_choice("auto"), KernelChoice::kAuto);
   EXPECT_EQ(kernels::parse_kernel_choice("reference"), KernelChoice::kReference);
+  EXPECT_EQ(kernels::parse_kernel_choice("require"), KernelChoice::kRequire);
   EXPECT_THROW(kernels::parse_kernel_choice("plain"), Error);
 }
 

@@ -231,11 +231,11 @@ cache::Cache::AppendCounts append_rows(const NewRows& rows, const cache::CacheSh
 HWY_EXPORT(store_values_impl);
 
 void rewrite_values(cache::Cache& cache, int layer, int kv_head, std::span<const int> slots,
-                    std::span<const float> values) {
+                    std::span<const float> values, std::byte* rows) {
   WINNOW_CHECK(values.size() == slots.size() * static_cast<size_t>(cache.shape().head_dim));
+  std::byte* const to = rows != nullptr ? rows : cache.values(layer, kv_head);
   cache.commit_values(layer, kv_head, slots,
-                      HWY_DYNAMIC_DISPATCH(store_values_impl)(values, slots, cache.shape(),
-                                                              cache.values(layer, kv_head)));
+                      HWY_DYNAMIC_DISPATCH(store_values_impl)(values, slots, cache.shape(), to));
 }
 
 HWY_EXPORT(static_scores_impl);

@@ -135,6 +135,9 @@ __global__ void __launch_bounds__(kThreads)
   }
   if (lane == 0) {
     head.rows.scores[slot] = norm;
+    if (head.rows.mass != nullptr) {
+      head.rows.mass[slot] = 0;
+    }
   }
   add_to(head.counts->saturated, of_keys.saturated + of_values.saturated);
   add_to(head.counts->nonfinite_keys, of_keys.nonfinite);
@@ -150,7 +153,39 @@ __global__ void __launch_bounds__(kThreads) positions_kernel(const AppendHead* h
   }
 }
 
+// Mapping: blockIdx.y = one head of one sequence, blockIdx.x = a token, from the last one on; a thread four elements at a time.
+__global__ void __launch_bounds__(kThreads)
+    remember_kernel(int group_vectors, int n_kv_heads, const AppendHead* heads,
+                    const float4* queries) {
+  const AppendHead head = heads[blockIdx.y];
+  const int token = head.n_tokens - 1 - static_cast<int>(blockIdx.x);
+  if (head.ring == nullptr || token < 0 || static_cast<int>(blockIdx.x) >= head.n_ring) {
+    return;
+  }
+  const auto at = [&](int of_token) {
+    return (static_cast<size_t>(of_token) * n_kv_heads + head.kv_head) * group_vectors;
+  };
+  const float4* const from = queries + at(head.first_token + token);
+  float4* const to =
+      reinterpret_cast<float4*>(head.ring) + at((head.first_pos + token) % head.n_ring);
+  for (int i = static_cast<int>(threadIdx.x); i < group_vectors; i += kThreads) {
+    to[i] = from[i];
+  }
+}
+
 }  // namespace
+
+void remember_queries(size_t group_floats, int n_kv_heads, const AppendHead* heads, int n_heads,
+                      int most_tokens, const float* queries, const Stream& stream) {
+  if (n_heads == 0 || most_tokens == 0) {
+    return;
+  }
+  const dim3 grid(static_cast<unsigned>(most_tokens), static_cast<unsigned>(n_heads));
+  remember_kernel<<<grid, kThreads, 0, stream.get()>>>(static_cast<int>(group_floats / 4),
+                                                       n_kv_heads, heads,
+                                                       reinterpret_cast<const float4*>(queries));
+  check(cudaGetLastError(), "remembering queries");
+}
 
 void append_positions(const AppendHead* heads, int n_heads, int most_tokens, const Stream& stream) {
   if (n_heads == 0 || most_tokens == 0) {

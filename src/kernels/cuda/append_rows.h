@@ -22,6 +22,9 @@ struct AppendHead {
   int first_token;  // in the batch
   int n_tokens;
   int first_pos;
+  // Where the last n_ring queries of the layer [n_ring, n_heads, head_dim] are remembered, that of position p at p mod n_ring; or null.
+  float* ring;
+  int n_ring;
 };
 
 // Writes the positions of the new rows of heads [n_heads].
@@ -32,5 +35,9 @@ void append_positions(const AppendHead* heads, int n_heads, int most_tokens, con
 // memory; `most_tokens` of any head decides the launch.
 void append_rows(const RowFormat& format, int n_kv_heads, const AppendHead* heads, int n_heads,
                  int most_tokens, const float* keys, const float* values, const Stream& stream);
+
+// Copies the last queries [n_tokens of the batch, n_kv_heads, group_floats] of heads [n_heads] to their rings.
+void remember_queries(size_t group_floats, int n_kv_heads, const AppendHead* heads, int n_heads,
+                      int most_tokens, const float* queries, const Stream& stream);
 
 }  // namespace winnow::kernels::cuda

@@ -29,13 +29,6 @@ struct DecodeRows {
   static constexpr size_t kStageBytes = kChunk * kRowBytes;
 };
 
-// Which chain a row's weight and value are summed in: consecutive positions take turns, and so do those at a power of two apart.
-template <int kChains>
-__device__ __forceinline__ int decode_chain(int pos) {
-  const auto p = static_cast<unsigned>(pos);
-  return static_cast<int>((p ^ (p >> 5) ^ (p >> 10) ^ (p >> 15)) % kChains);
-}
-
 // kQueries numbers beside each other.
 template <int kQueries>
 __device__ __forceinline__ void load_weights(const float* from, float (&weights)[kQueries]) {
@@ -54,11 +47,11 @@ __device__ __forceinline__ void load_weights(const float* from, float (&weights)
   }
 }
 
-// Merges what the parts of one column left, in ascending order, into out [n_queries, head_dim]. By all threads of a block;
-// factors [n_parts, kQueries] is its scratch.
+// Merges what the parts of one column left, in ascending order, into out [n_queries, head_dim] and sums [n_queries]. By all
+// threads of a block; factors [n_parts, kQueries] is its scratch.
 template <int kDim, int kQueries>
 __device__ void merge_parts(const float* partials, int n_parts, int n_queries, float* out,
-                            float* factors) {
+                            WeightSum* sums_of_weights, float* factors) {
   constexpr size_t kStride = partial_floats(kQueries, kDim);
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32;
@@ -76,6 +69,9 @@ __device__ void merge_parts(const float* partials, int n_parts, int n_queries, f
       most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, offset));
     }
     const float base = most == -INFINITY ? 0.0F : most;
+    if (lane == 0 && warp < n_queries) {
+      sums_of_weights[warp].highest = most;
+    }
     for (int part = lane; part < n_parts; part += 32) {
       factors[part * kQueries + warp] =
           exp_nonpositive(partial(part, kQueries * kDim + warp) - base);
@@ -112,6 +108,9 @@ __device__ void merge_parts(const float* partials, int n_parts, int n_queries, f
       return sum == 0.0F ? 0.0F : x / sum + 0.0F;  // -0 becomes +0
     };
     *reinterpret_cast<float2*>(out + i) = make_float2(divided(output.x), divided(output.y));
+    if (i % kDim == 0) {
+      sums_of_weights[query].sum = sum;
+    }
   }
 }
 
@@ -125,8 +124,7 @@ __device__ void merge_parts(const float* partials, int n_parts, int n_queries, f
 // dependent steps for short ones.
 template <class T, int kDim, int kQueries>
 __global__ void __launch_bounds__(kDecodeThreads, 2)
-    attend_decode_kernel(DecodeParts plan, int first_column, int n_columns, float scale,
-                         int weights_capacity) {
+    attend_decode_kernel(DecodeParts plan, int first_column, int n_columns, float scale) {
   using Rows = DecodeRows<kDim>;
   constexpr int kLanes = Rows::kLanes;
   extern __shared__ __align__(128) std::byte shared[];
@@ -134,7 +132,6 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
   auto* const fragments = reinterpret_cast<uint4*>(stages + Rows::kStages * Rows::kStageBytes);
   auto* const weights = reinterpret_cast<float*>(reinterpret_cast<std::byte*>(fragments) +
                                                  QueryFragments<T, kDim>::kBytes);
-  auto* const chains = reinterpret_cast<uint8_t*>(weights + weights_capacity * kQueries);
   __shared__ Arrival arrivals[Rows::kStages];
   __shared__ float warp_values[kDecodeWarps][kQueries];
   __shared__ float maxima[kQueries];
@@ -154,6 +151,9 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
       for (int i = thread; i < part.n_queries * kDim; i += kDecodeThreads) {
         part.out[i] = 0.0F;
       }
+      if (thread < part.n_queries) {
+        plan.sums[part.first_sum + thread] = {-INFINITY, 0.0F};
+      }
     }
     return;
   }
@@ -164,11 +164,17 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
     const int chunk = i < n_chunks ? i : i - n_chunks;
     const auto bytes = static_cast<uint32_t>(rows_of(chunk) * Rows::kRowBytes);
     Arrival& arrival = arrivals[i % Rows::kStages];
+    std::byte* const stage = stages + i % Rows::kStages * Rows::kStageBytes;
+    const std::byte* const rows = i < n_chunks ? part.keys : part.values;
     arrival.expect(bytes);
-    arrival.fetch(
-        stages + i % Rows::kStages * Rows::kStageBytes,
-        (i < n_chunks ? part.keys : part.values) + static_cast<size_t>(chunk) * Rows::kStageBytes,
-        bytes);
+    if (part.slots == nullptr) {
+      arrival.fetch(stage, rows + static_cast<size_t>(chunk) * Rows::kStageBytes, bytes);
+      return;
+    }
+    for (int row = 0; row < rows_of(chunk); ++row) {
+      const auto slot = static_cast<size_t>(part.slots[chunk * Rows::kChunk + row]);
+      arrival.fetch(stage + row * Rows::kRowBytes, rows + slot * Rows::kRowBytes, Rows::kRowBytes);
+    }
   };
   const auto wait_for = [&](int i) {
     arrivals[i % Rows::kStages].wait(i / Rows::kStages);
@@ -182,12 +188,6 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
   };
   // Asked for before the rows, behind which they would wait.
   const auto elements = QueryFragments<T, kDim>::load(part.q, part.n_queries);
-  int positions[kMaxPartLength / kDecodeThreads];
-#pragma unroll
-  for (int i = 0; i < kMaxPartLength / kDecodeThreads; ++i) {
-    const int row = i * kDecodeThreads + thread;
-    positions[i] = row < n_rows ? __ldg(part.positions + row) : 0;
-  }
   if (thread == 0) {
     for (Arrival& arrival : arrivals) {
       arrival.init();
@@ -212,8 +212,7 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
         const int row = chunk * Rows::kChunk + warp * 8 + 2 * (lane % 4);
         const auto put = [&](int i, float score) {
           if (i < n_rows && query_of_lane < kQueries) {
-            const bool is_hidden = part.hidden != nullptr && part.hidden[i] != cache::kVisible;
-            weights[i * kQueries + query_of_lane] = is_hidden ? -INFINITY : score * score_scale;
+            weights[i * kQueries + query_of_lane] = score * score_scale;
           }
         };
         put(row, pair.x);
@@ -246,13 +245,6 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
     if (thread < kQueries) {
       maxima[thread] = highest;
     }
-#pragma unroll
-    for (int i = 0; i < kMaxPartLength / kDecodeThreads; ++i) {
-      const int row = i * kDecodeThreads + thread;
-      if (row < n_rows) {
-        chains[row] = static_cast<uint8_t>(decode_chain<Rows::kChains>(positions[i]));
-      }
-    }
     const float base = highest == -INFINITY ? 0.0F : highest;
     for (int i = thread; i < n_weights; i += kDecodeThreads) {
       weights[i] = exp_nonpositive(weights[i] - base);
@@ -262,6 +254,7 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
 
   // Values.
   const int lane_of_row = lane % kLanes;
+  const int chain = warp * Rows::kPerWarp + lane / kLanes;
   const bool has_elements = lane_of_row * 8 < kDim;
   float sums[kQueries] = {};
   float outputs[kQueries][8] = {};
@@ -269,38 +262,30 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
     const std::byte* const stage = wait_for(n_chunks + chunk);
     const int first = chunk * Rows::kChunk;
     const int n = rows_of(chunk);
+    // The rows of this group's chain.
 #pragma unroll
-    for (int word = 0; word < Rows::kChunk; word += 32) {
-      // The rows of this group's chain among 32, a bit each.
-      uint32_t rows = 0;
-      const int chain_of_lane = word + lane < n ? chains[first + word + lane] : -1;
-#pragma unroll
-      for (int side = 0; side < Rows::kPerWarp; ++side) {
-        const uint32_t of_side =
-            __ballot_sync(kAllLanes, chain_of_lane == warp * Rows::kPerWarp + side);
-        rows = lane / kLanes == side ? of_side : rows;
+    for (int i = 0; i < Rows::kChunk / Rows::kChains; ++i) {
+      const int row = i * Rows::kChains + chain;
+      if (row >= n) {
+        break;
       }
-      while (rows != 0) {
-        const int row = word + __ffs(static_cast<int>(rows)) - 1;
-        rows &= rows - 1;
-        Eight<T> value = zero_eight<T>();
-        if (has_elements) {
-          value = load_eight<T>(stage + row * Rows::kRowBytes + lane_of_row * 16);
+      Eight<T> value = zero_eight<T>();
+      if (has_elements) {
+        value = load_eight<T>(stage + row * Rows::kRowBytes + lane_of_row * 16);
+      }
+      float x[8];
+      to_floats(value, x);
+      float of_row[kQueries];
+      load_weights(weights + (first + row) * kQueries, of_row);
+#pragma unroll
+      for (int query = 0; query < kQueries; ++query) {
+        if (part.has_nonfinite_values != 0 && of_row[query] == 0.0F) {
+          continue;
         }
-        float x[8];
-        to_floats(value, x);
-        float of_row[kQueries];
-        load_weights(weights + (first + row) * kQueries, of_row);
+        sums[query] += of_row[query];
 #pragma unroll
-        for (int query = 0; query < kQueries; ++query) {
-          if (part.has_nonfinite_values != 0 && of_row[query] == 0.0F) {
-            continue;
-          }
-          sums[query] += of_row[query];
-#pragma unroll
-          for (int e = 0; e < 8; ++e) {
-            outputs[query][e] = __fmaf_rn(of_row[query], x[e], outputs[query][e]);
-          }
+        for (int e = 0; e < 8; ++e) {
+          outputs[query][e] = __fmaf_rn(of_row[query], x[e], outputs[query][e]);
         }
       }
     }
@@ -357,6 +342,9 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
       const float sum = sum_of(i / kDim);
       part.out[i] = sum == 0.0F ? 0.0F : output_of(i) / sum + 0.0F;  // -0 becomes +0
     }
+    if (thread < part.n_queries) {
+      plan.sums[part.first_sum + thread] = {maxima[thread], sum_of(thread)};
+    }
     return;
   }
   constexpr size_t kStride = partial_floats(kQueries, kDim);
@@ -383,7 +371,8 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
   if (!is_last) {
     return;
   }
-  merge_parts<kDim, kQueries>(partials, part.n_filled, part.n_queries, part.out, of_warps);
+  merge_parts<kDim, kQueries>(partials, part.n_filled, part.n_queries, part.out,
+                              plan.sums + part.first_sum, of_warps);
 }
 
 // What a call of the kernel is given, beside the plan.
@@ -401,10 +390,10 @@ struct DecodeLaunch {
 template <class T, int kDim, int kQueries>
 void launch_decode(const DecodeParts& plan, const DecodeLaunch& launch) {
   using Rows = DecodeRows<kDim>;
-  // Behind the stages the queries, the weights, and the rows' chains. A merge has a factor for each part and query in the stages.
+  // Behind the stages the queries and the weights. A merge has a factor for each part and query in the stages.
   const auto bytes_for = [](int part_length) {
     return Rows::kStages * Rows::kStageBytes + QueryFragments<T, kDim>::kBytes +
-           static_cast<size_t>(part_length) * (kQueries * sizeof(float) + 1);
+           static_cast<size_t>(part_length) * kQueries * sizeof(float);
   };
   auto* const kernel = &attend_decode_kernel<T, kDim, kQueries>;
   static const bool is_prepared = [&] {
@@ -415,8 +404,8 @@ void launch_decode(const DecodeParts& plan, const DecodeLaunch& launch) {
   }();
   static_cast<void>(is_prepared);
   kernel<<<static_cast<unsigned>(launch.n_parts * launch.n_columns), kDecodeThreads,
-           bytes_for(launch.part_length), launch.stream>>>(
-      plan, launch.first_column, launch.n_columns, launch.scale, launch.part_length);
+           bytes_for(launch.part_length), launch.stream>>>(plan, launch.first_column,
+                                                           launch.n_columns, launch.scale);
   check(cudaGetLastError(), "attending");
 }
 

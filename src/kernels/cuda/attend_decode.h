@@ -1,15 +1,14 @@
 // Decoding over heads of different lengths: one query of each head of a group against the rows of its KV head.
 //
-// The rules are those of kernels/attend.h, with an order of its own for sums. A score is one fixed tree over q and k. Positions are
-// cut into parts (decode_part_length(), the blocks of kernels/blocks.h or pieces of them); a part's rows are summed in chains
-// chosen by position, from the part's own maximum; chains are added in order, parts merge in ascending order. So what is evicted
-// and what is hidden give the same bits, and no result depends on other heads or sequences.
+// The rules are those of kernels/attend.h, with an order of its own for sums. A score is one fixed tree over q and k. The rows that
+// are seen are cut into parts of equal numbers (decode_part_length()); a part's rows are summed in chains that take turns, from the
+// part's own maximum; chains are added in order, parts merge in ascending order. So what is evicted and what is hidden give the same
+// bits, and no result depends on other heads or sequences.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/blocks.h"
 #include "kernels/cuda/device_rows.h"
 
 namespace winnow::kernels::cuda {
@@ -20,6 +19,7 @@ struct DecodeHead {
   const std::byte* values;   // [n, head_dim]
   const int32_t* positions;  // [n], ascending, at most pos
   const uint8_t* hidden;     // [n] cache::Visibility, or null when all are visible
+  int32_t* slots;            // [n] where some are hidden: for the plan to note those that are not
   const float* q;            // [gqa_group_size, head_dim]
   float* out;                // the same
   int n;
@@ -28,26 +28,42 @@ struct DecodeHead {
   bool has_nonfinite_values;
 };
 
+// What the weights of one query are relative to: its highest score, and the sum of exp(score - highest). -infinity and 0 where
+// nothing is seen.
+struct alignas(8) WeightSum {
+  float highest;
+  float sum;
+};
+
 // Work is handed out in parts: about this many of all heads of a token, so that every multiprocessor has two.
 inline constexpr int kPartsOfToken = 256;
 inline constexpr int kMinPartLength = 64;
 inline constexpr int kMaxPartLength = 1024;  // whose weights fit shared memory
 
-// Positions in one part, for a token at `pos` of a model with so many KV heads: a power of two, and never more than
-// block_length(pos), since there are at least as many parts as blocks.
-constexpr int decode_part_length(int pos, int n_kv_heads) {
+// Parts of one head of a model with so many KV heads, where they need not be longer than kMaxPartLength.
+constexpr int wanted_decode_parts(int n_kv_heads) {
+  constexpr int kLeastWanted = 16;
   constexpr int kMostWanted = 64;
-  int wanted = kPartsOfToken / n_kv_heads;
-  wanted = wanted < kMaxBlocks ? kMaxBlocks : wanted > kMostWanted ? kMostWanted : wanted;
+  const int wanted = kPartsOfToken / n_kv_heads;
+  return wanted < kLeastWanted ? kLeastWanted : wanted > kMostWanted ? kMostWanted : wanted;
+}
+
+// Rows in one part of n that are seen: a power of two.
+constexpr int decode_part_length(int n, int n_kv_heads) {
   int length = kMinPartLength;
-  while (length < kMaxPartLength && length < pos / wanted + 1) {
+  while (length < kMaxPartLength && length * wanted_decode_parts(n_kv_heads) < n) {
     length *= 2;
   }
   return length;
 }
 
-constexpr int n_decode_parts(int pos, int n_kv_heads) {
-  return pos / decode_part_length(pos, n_kv_heads) + 1;
+// The most parts of any head of up to n rows.
+constexpr int most_decode_parts(int n, int n_kv_heads) {
+  const int of_shortest = (n + kMinPartLength - 1) / kMinPartLength;
+  const int of_longest = (n + kMaxPartLength - 1) / kMaxPartLength;
+  const int wanted = wanted_decode_parts(n_kv_heads);
+  const int most = of_longest > wanted ? of_longest : of_shortest < wanted ? of_shortest : wanted;
+  return most < 1 ? 1 : most;
 }
 
 // Throws unsupported for rows that attention has no kernel for.
@@ -63,14 +79,16 @@ struct DecodeShape {
 // Where the rows of each part are: found once a token for the heads of all layers, which are numbered through.
 class DecodePlan {
  public:
-  // Memory for up to most_heads heads, most_attended of them in one attend(), and tokens at positions below n_positions.
-  // Throws unsupported for shapes that have no kernel.
-  DecodePlan(const DecodeShape& shape, int most_heads, int most_attended, int n_positions);
+  // Memory for up to most_heads heads of up to most_rows rows, most_attended of them in one attend(). Throws unsupported for
+  // shapes that have no kernel.
+  DecodePlan(const DecodeShape& shape, int most_heads, int most_attended, int most_rows);
 
-  // heads [n_heads] in device memory; `pos`: the highest position of any.
-  void prepare(const DecodeHead* heads, int n_heads, int pos, const Stream& stream);
+  // heads [n_heads] in device memory; most_rows of any of them.
+  void prepare(const DecodeHead* heads, int n_heads, int most_rows, const Stream& stream);
   // Attends for heads first … first + n - 1 of those prepared.
   void attend(int first, int n, const Stream& stream) const;
+  // Where attend() leaves what weights sum up to [n_heads, gqa_group_size].
+  const WeightSum* sums() const;
 
   size_t bytes() const { return buffer_.bytes(); }
 

@@ -3,6 +3,7 @@
 
 #include <climits>
 
+#include "kernels/blocks.h"
 #include "kernels/cuda/attend_prompt.h"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/prompt_tiles.cuh"
@@ -15,15 +16,19 @@ namespace winnow::kernels::cuda {
 // first; four warps of 16 lanes. Tiles of 64 positions pass through shared memory; where two fit, the next is on its way while one
 // is computed, and the positions of the one after. Flops: 4 an element, row and lane, times 2 (f16) or 3 (bf16) parts. Limited by
 // tensor cores and what feeds them.
-template <class T, int kDim>
+//
+// kHasOutput: else only what weights sum up to is wanted, and blockIdx.z = one part of the tiles.
+template <class T, int kDim, bool kHasOutput>
 __global__ void __launch_bounds__(kPromptThreads)
-    attend_prompt_kernel(const PromptHead* heads, int group, int n_heads, float scale) {
+    attend_prompt_kernel(const PromptHead* heads, int group, int n_heads, float scale,
+                         int tiles_per_part) {
   using Tile = PromptTile<T, kDim>;
   constexpr int kParts = Tile::kParts;
   constexpr int kStride = Tile::kStride;
-  constexpr int kSteps = kDim / 16;
   constexpr float kWeightScale =
       4096.0F;  // so that the last part of a small weight is no subnormal number
+  constexpr size_t kStageBytes = kHasOutput ? Tile::kStageBytes : Tile::kStageBytes / 2;
+  constexpr int kStages = kHasOutput ? Tile::kStages : 2;
   extern __shared__ __align__(128) std::byte shared[];
   auto* const queries = reinterpret_cast<T*>(shared);  // [kParts, kPromptLanes, kStride]
   auto* const stages = reinterpret_cast<T*>(shared + Tile::kQueryBytes);
@@ -53,42 +58,21 @@ __global__ void __launch_bounds__(kPromptThreads)
     is_lane[i] = of_slice < n_lanes;
     const int token = is_lane[i] ? of_slice / group : 0;
     pos[i] = is_lane[i] ? head.first_pos + token : -1;
+    const int place = head.n_ring > 0 ? (head.first_pos + token) % head.n_ring : token;
     at[i] =
-        static_cast<size_t>(token) * token_stride + static_cast<size_t>(of_slice % group) * kDim;
-    // Of a power of two, so that the parts of a query lie where T is precise.
-    float most = 0.0F;
-    for (int d = lane % 4 * 4; is_lane[i] && d < kDim; d += 16) {
-      const float4 x = *reinterpret_cast<const float4*>(head.q + at[i] + d);
-      most = fmaxf(fmaxf(most, fmaxf(fabsf(x.x), fabsf(x.y))), fmaxf(fabsf(x.z), fabsf(x.w)));
-    }
-    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
-    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
-    const int exponent = min(max(static_cast<int>(__float_as_uint(most) >> 23), 1 + 64), 254 - 64);
-    const float down = __uint_as_float(static_cast<uint32_t>(254 - exponent) << 23);
-    score_scale[i] = __uint_as_float(static_cast<uint32_t>(exponent) << 23) * scale;
-    for (int d = lane % 4 * 4; d < kDim; d += 16) {
-      const float4 x = is_lane[i] ? *reinterpret_cast<const float4*>(head.q + at[i] + d)
-                                  : make_float4(0, 0, 0, 0);
-      T parts[4][kParts];
-      split(x.x * down, parts[0]);
-      split(x.y * down, parts[1]);
-      split(x.z * down, parts[2]);
-      split(x.w * down, parts[3]);
-#pragma unroll
-      for (int part = 0; part < kParts; ++part) {
-        const size_t row = static_cast<size_t>(part) * kPromptLanes + warp * 16 + lane / 4 + 8 * i;
-        auto* const to = reinterpret_cast<uint2*>(queries + row * kStride + d);
-        *to =
-            make_uint2(pack(parts[0][part], parts[1][part]), pack(parts[2][part], parts[3][part]));
-      }
-    }
+        static_cast<size_t>(place) * token_stride + static_cast<size_t>(of_slice % group) * kDim;
+    score_scale[i] =
+        scale * stage_query<T, kDim>(is_lane[i] ? head.q + at[i] : nullptr, lane,
+                                     queries + (warp * 16 + lane / 4 + 8 * i) * kStride);
   }
 
-  const bool skips_zeros = *head.n_nonfinite_values != 0;
+  const bool skips_zeros = kHasOutput && *head.n_nonfinite_values != 0;
   const int first_token_pos = head.first_pos + first_lane / group;
   const int last_pos = head.first_pos + last_lane / group;
-  const int first_tile = first_visible(first_token_pos, head.swa_window) / kPromptPositions;
-  const int last_tile = last_pos / kPromptPositions;
+  const int first_of_part = static_cast<int>(blockIdx.z) * tiles_per_part;
+  const int first_tile =
+      max(first_visible(first_token_pos, head.swa_window) / kPromptPositions, first_of_part);
+  const int last_tile = min(last_pos / kPromptPositions, first_of_part + tiles_per_part - 1);
 
   // The first row of the first tile.
   int row_of_tile = 0;
@@ -126,7 +110,7 @@ __global__ void __launch_bounds__(kPromptThreads)
     }
   };
   const auto stage_of = [&](int tile) {
-    return stages + tile % Tile::kStages * (Tile::kStageBytes / sizeof(T));
+    return stages + tile % kStages * (kStageBytes / sizeof(T));
   };
   // Keys, then values, each where its position says.
   const auto fetch = [&](int tile, int first_row) {
@@ -142,36 +126,22 @@ __global__ void __launch_bounds__(kPromptThreads)
       const size_t from = (row * kDim + d) * sizeof(T);
       T* const to = stage + place * kStride + d;
       fetch_16(to, head.keys + from, is_seen);
-      fetch_16(to + kPromptPositions * kStride, head.values + from, is_seen);
+      if constexpr (kHasOutput) {
+        fetch_16(to + kPromptPositions * kStride, head.values + from, is_seen);
+      }
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
 
   float highest[2] = {-INFINITY, -INFINITY};
   float sums[2] = {};
-  float outputs[kDim / 8][4] = {};
+  float outputs[kHasOutput ? kDim / 8 : 1][4] = {};
 
   const auto compute = [&](int tile) {
     const T* const keys = stage_of(tile);
     const T* const values = keys + kPromptPositions * kStride;
-    // Scores, 16 lanes × 64 positions: the smallest parts of queries first.
-    float scores[8][4] = {};
-#pragma unroll
-    for (int part = kParts - 1; part >= 0; --part) {
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        const uint4 q =
-            load_matrices(queries + (part * kPromptLanes + warp * 16 + lane % 16) * kStride +
-                          step * 16 + lane / 16 * 8);
-#pragma unroll
-        for (int pair = 0; pair < 4; ++pair) {
-          const uint4 k = load_matrices(keys + (pair * 16 + lane / 16 * 8 + lane % 8) * kStride +
-                                        step * 16 + lane / 8 % 2 * 8);
-          multiply(scores[2 * pair], q, k.x, k.y, T());
-          multiply(scores[2 * pair + 1], q, k.z, k.w, T());
-        }
-      }
-    }
+    float scores[8][4] = {};  // 16 lanes × 64 positions
+    score_tile<T, kDim>(queries + warp * 16 * kStride, keys, lane, scores);
     // Weights, from the highest score so far.
     const int begin = tile * kPromptPositions;
     const uint64_t there = both(tiles[tile % 2].visible);
@@ -216,6 +186,9 @@ __global__ void __launch_bounds__(kPromptThreads)
         }
       }
     }
+    if constexpr (!kHasOutput) {
+      return;
+    }
     if (skips_zeros) {  // a weight of 0 contributes nothing, even where a value is no number
 #pragma unroll
       for (int block = 0; block < 8; ++block) {
@@ -258,6 +231,8 @@ __global__ void __launch_bounds__(kPromptThreads)
                        pack(parts[4][part], parts[5][part]), pack(parts[6][part], parts[7][part]));
       }
     }
+    const uint32_t v_at =
+        matrices_at(values + (lane / 8 % 2 * 8 + lane % 8) * kStride + lane / 16 * 8);
 #pragma unroll
     for (int pair = 0; pair < kDim / 16; ++pair) {
       // Tensor cores round towards zero, so a tile is summed alone and then added.
@@ -265,8 +240,8 @@ __global__ void __launch_bounds__(kPromptThreads)
       uint4 v[4];
 #pragma unroll
       for (int step = 0; step < 4; ++step) {
-        v[step] = load_transposed(values + (step * 16 + lane / 8 % 2 * 8 + lane % 8) * kStride +
-                                  pair * 16 + lane / 16 * 8);
+        v[step] =
+            load_transposed(v_at + (step * 16 * kStride + pair * 16) * static_cast<int>(sizeof(T)));
       }
 #pragma unroll
       for (int part = kParts - 1; part >= 0; --part) {
@@ -296,7 +271,7 @@ __global__ void __launch_bounds__(kPromptThreads)
   look_at(row_of_tile);
   for (int tile = first_tile; tile <= last_tile; ++tile) {
     note(tile + 1);  // forgotten before
-    if constexpr (Tile::kStages == 2) {
+    if constexpr (kStages == 2) {
       __syncthreads();
       fetch(tile + 1, row_of_tile);
       asm volatile("cp.async.wait_group 1;" ::: "memory");
@@ -310,7 +285,7 @@ __global__ void __launch_bounds__(kPromptThreads)
     compute(tile);
     __syncthreads();
     forget(tile);
-    if constexpr (Tile::kStages == 1) {
+    if constexpr (kStages == 1) {
       fetch(tile + 1, first_row);
     }
     __syncthreads();
@@ -320,6 +295,14 @@ __global__ void __launch_bounds__(kPromptThreads)
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     if (!is_lane[i]) {
+      continue;
+    }
+    if (lane % 4 == 0 && head.sums != nullptr) {
+      const int of_slice = first_lane + warp * 16 + lane / 4 + 8 * i;
+      head.sums[static_cast<size_t>(blockIdx.z) * n_lanes + of_slice] = {highest[i],
+                                                                         sums[i] / kWeightScale};
+    }
+    if constexpr (!kHasOutput) {
       continue;
     }
     const auto divided = [&](float x) {
@@ -340,14 +323,18 @@ struct PromptLaunch {
   int n_heads;  // of the layer
   int n;        // of PromptHeads
   int most_tokens;
+  bool has_output;
+  int n_parts;
+  int part_length;  // positions
   float scale;
   cudaStream_t stream;
 };
 
-template <class T, int kDim>
+template <class T, int kDim, bool kHasOutput>
 void launch_prompt(const PromptHead* heads, const PromptLaunch& launch) {
-  constexpr size_t kBytes = PromptTile<T, kDim>::kSharedBytes;
-  auto* const kernel = &attend_prompt_kernel<T, kDim>;
+  using Tile = PromptTile<T, kDim>;
+  constexpr size_t kBytes = kHasOutput ? Tile::kSharedBytes : Tile::kQueryBytes + Tile::kStageBytes;
+  auto* const kernel = &attend_prompt_kernel<T, kDim, kHasOutput>;
   static const bool is_prepared = [kernel] {
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(kBytes)),
@@ -357,18 +344,25 @@ void launch_prompt(const PromptHead* heads, const PromptLaunch& launch) {
   static_cast<void>(is_prepared);
   const int n_lanes = launch.most_tokens * launch.group;
   const dim3 grid(static_cast<unsigned>((n_lanes + kPromptLanes - 1) / kPromptLanes),
-                  static_cast<unsigned>(launch.n));
-  kernel<<<grid, kPromptThreads, kBytes, launch.stream>>>(heads, launch.group, launch.n_heads,
-                                                          launch.scale);
+                  static_cast<unsigned>(launch.n), static_cast<unsigned>(launch.n_parts));
+  kernel<<<grid, kPromptThreads, kBytes, launch.stream>>>(
+      heads, launch.group, launch.n_heads, launch.scale, launch.part_length / kPromptPositions);
   check(cudaGetLastError(), "attending");
 }
 
 template <int kDim>
 void start_prompt(const PromptHead* heads, const PromptLaunch& launch) {
+  const auto with_output = [&](auto element) {
+    if (launch.has_output) {
+      launch_prompt<decltype(element), kDim, true>(heads, launch);
+    } else {
+      launch_prompt<decltype(element), kDim, false>(heads, launch);
+    }
+  };
   if (launch.type == cache::RowType::kF16) {
-    launch_prompt<__half, kDim>(heads, launch);
+    with_output(__half());
   } else {
-    launch_prompt<__nv_bfloat16, kDim>(heads, launch);
+    with_output(__nv_bfloat16());
   }
 }
 

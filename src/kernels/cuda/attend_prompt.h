@@ -26,11 +26,19 @@ struct PromptHead {
   int n_tokens;
   int first_pos;   // of token 0
   int swa_window;  // 0: all rows up to a token's own are seen; else the last so many positions
+  // Where what weights sum up to is wanted: of each lane, [n_tokens, group].
+  WeightSum* sums = nullptr;
+  int n_ring = 0;  // more than 0: token i is at (first_pos + i) mod n_ring of q, not at i
 };
 
 // `n_heads`: of the model's layer; most_tokens of any of the n_kv_heads [n] decides the launch. Throws unsupported for shapes that
 // have no kernel.
 void attend_prompt(const DecodeShape& shape, const PromptHead* heads, int n, int most_tokens,
                    const Stream& stream);
+
+// Of single query heads, `sums` alone. On the way they take [n_parts, n_tokens], of parts of kSumsPart positions from 0 on.
+inline constexpr int kSumsPart = 1024;
+void sum_weights(const DecodeShape& shape, const PromptHead* heads, int n, int most_tokens,
+                 int n_parts, const Stream& stream);
 
 }  // namespace winnow::kernels::cuda

@@ -14,7 +14,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kUnroll = 6;
 
-// Mapping: blockIdx.y = head; blockIdx.x = one strip of its keys, one of its values, or the positions or scores.
+// Mapping: blockIdx.y = head; blockIdx.x = one strip of its keys, one of its values, or the positions, scores or mass.
 // Bytes: each moved row read and written once, 4 a row of slots for each strip. Limited by memory: 24 KiB a block are under
 // way, four blocks a multiprocessor.
 __global__ void __launch_bounds__(kThreads, 4)
@@ -35,12 +35,55 @@ __global__ void __launch_bounds__(kThreads, 4)
         cut_strip(head.values, value_bytes, n_strips, part - n_strips), of_head, n_keep);
   } else if (part == 2 * n_strips) {
     move_strip<int32_t, kThreads, kUnroll>(number_strip(head.positions), of_head, n_keep);
-  } else if (head.scores != nullptr) {
-    move_strip<float, kThreads, kUnroll>(number_strip(head.scores), of_head, n_keep);
+  } else if (part == 2 * n_strips + 1) {
+    if (head.scores != nullptr) {
+      move_strip<float, kThreads, kUnroll>(number_strip(head.scores), of_head, n_keep);
+    }
+  } else if (head.mass != nullptr) {
+    move_strip<long long, kThreads, kUnroll>(number_strip(head.mass), of_head, n_keep);
+  }
+}
+
+// Mapping: blockIdx.x = some rows, a thread 16 bytes of a key and of a value at a time, or a number.
+__global__ void __launch_bounds__(kThreads)
+    copy_kernel(int key_pieces, int value_pieces, HeadArrays from, HeadArrays to,
+                const int32_t* slots, int n) {
+  const int first = static_cast<int>(blockIdx.x) * kThreads;
+  const int end = min(first + kThreads, n);
+  const auto copy_pieces = [&](const std::byte* source, std::byte* target, int n_pieces) {
+    const auto* const pieces = reinterpret_cast<const uint4*>(source);
+    auto* const copies = reinterpret_cast<uint4*>(target);
+    for (int i = static_cast<int>(threadIdx.x); i < (end - first) * n_pieces; i += kThreads) {
+      const int row = first + i / n_pieces;
+      copies[static_cast<size_t>(row) * n_pieces + i % n_pieces] =
+          pieces[static_cast<size_t>(slots[row]) * n_pieces + i % n_pieces];
+    }
+  };
+  copy_pieces(from.keys, to.keys, key_pieces);
+  copy_pieces(from.values, to.values, value_pieces);
+  const int row = first + static_cast<int>(threadIdx.x);
+  if (row < end) {
+    to.positions[row] = from.positions[slots[row]];
+    to.scores[row] = from.scores[slots[row]];
+    if (to.mass != nullptr) {
+      to.mass[row] = from.mass[slots[row]];
+    }
   }
 }
 
 }  // namespace
+
+void copy_rows(const RowFormat& format, const HeadArrays& from, const HeadArrays& to,
+               const int32_t* slots, int n, const Stream& stream) {
+  check_head_dim(format.head_dim);
+  if (n == 0) {
+    return;
+  }
+  copy_kernel<<<static_cast<unsigned>((n + kThreads - 1) / kThreads), kThreads, 0, stream.get()>>>(
+      static_cast<int>(format.key_bytes() / sizeof(uint4)),
+      static_cast<int>(format.value_bytes() / sizeof(uint4)), from, to, slots, n);
+  check(cudaGetLastError(), "copying rows");
+}
 
 void check_head_dim(int head_dim) {
   if (std::ranges::find(kHeadDims, head_dim) != std::end(kHeadDims)) {
@@ -68,7 +111,7 @@ void compact(const RowFormat& format, const Heads& heads, const Quota* quotas, c
          smaller / static_cast<size_t>(2 * n_strips) >= 64) {
     n_strips *= 2;
   }
-  const dim3 grid(static_cast<unsigned>(2 * n_strips + 2), static_cast<unsigned>(heads.n_heads));
+  const dim3 grid(static_cast<unsigned>(2 * n_strips + 3), static_cast<unsigned>(heads.n_heads));
   compact_kernel<<<grid, kThreads, 0, stream.get()>>>(static_cast<uint32_t>(format.key_bytes()),
                                                       static_cast<uint32_t>(format.value_bytes()),
                                                       heads.heads, quotas, slots, n_strips);

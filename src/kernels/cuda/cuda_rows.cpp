@@ -18,16 +18,6 @@ size_t heads_of(const cache::CacheShape& shape) {
   return static_cast<size_t>(shape.n_layers) * static_cast<size_t>(shape.n_kv_heads);
 }
 
-// Memory for n elements, kept from call to call.
-template <class T>
-T* reserve(std::optional<Array<T>>& array, size_t n) {
-  if (!array || array->size() < n) {
-    array.reset();
-    array.emplace(n + n / 2);
-  }
-  return array->data();
-}
-
 }  // namespace
 
 CudaRows::Ranges::Ranges(const cache::CacheShape& shape, size_t n_slots) {
@@ -35,11 +25,14 @@ CudaRows::Ranges::Ranges(const cache::CacheShape& shape, size_t n_slots) {
   values = round_up(n_slots * shape.key_bytes());
   positions = values + round_up(n_slots * shape.value_bytes());
   scores = positions + round_up(n_slots * sizeof(int32_t));
-  end = scores + round_up(n_slots * sizeof(float));
+  mass = scores + round_up(n_slots * sizeof(float));
+  end = mass + round_up(n_slots * shape.mass_bytes());
 }
 
-CudaRows::CudaRows(const cache::CacheShape& shape, const Stream& stream)
+CudaRows::CudaRows(const cache::CacheShape& shape, const DecodeShape& attention,
+                   const Stream& stream)
     : shape_(shape),
+      attention_(attention),
       stream_(stream),
       n_home_slots_(slots_of(shape.kept_rows > 0 ? std::min(shape.kept_rows, shape.max_rows)
                                                  : shape.max_rows)),
@@ -82,7 +75,8 @@ HeadArrays CudaRows::arrays_in(const Zone* zone, int layer, int kv_head, int n) 
           .values = data + ranges.values,
           .positions = reinterpret_cast<int32_t*>(data + ranges.positions),
           .scores = reinterpret_cast<float*>(data + ranges.scores),
-          .n = n};
+          .n = n,
+          .mass = shape_.stores_mass ? reinterpret_cast<long long*>(data + ranges.mass) : nullptr};
 }
 
 HeadArrays CudaRows::arrays(int layer, int kv_head, int n) const {
@@ -101,6 +95,9 @@ void CudaRows::commit(Zone* zone, int layer, int kv_head, int first, int end) {
   commit_range(arrays.values, shape_.value_bytes());
   commit_range(arrays.positions, sizeof(int32_t));
   commit_range(arrays.scores, sizeof(float));
+  if (arrays.mass != nullptr) {
+    commit_range(arrays.mass, sizeof(long long));
+  }
 }
 
 void CudaRows::move(int layer, int kv_head, Zone* to, int n_slots) {
@@ -114,6 +111,9 @@ void CudaRows::move(int layer, int kv_head, Zone* to, int n_slots) {
     copy_on_device(target.values, from.values, n * shape_.value_bytes(), stream_);
     copy_on_device(target.positions, from.positions, n * sizeof(int32_t), stream_);
     copy_on_device(target.scores, from.scores, n * sizeof(float), stream_);
+    if (from.mass != nullptr) {
+      copy_on_device(target.mass, from.mass, n * sizeof(long long), stream_);
+    }
   }
   head.zone = to;
 }
@@ -188,12 +188,21 @@ void CudaRows::settle() {
             {heads, static_cast<int>(moved.size()), most_rows}, of_heads, {to, stride}, stream_);
   }
   for_each_kept([&](int layer, int kv_head, Head& head) {
-    if (head.zone != nullptr && head.kept->size() <= n_home_slots_) {
-      move(layer, kv_head, nullptr, static_cast<int>(head.kept->size()));
-    }
+    come_home(layer, kv_head, static_cast<int>(head.kept->size()));
     head.kept.reset();
   });
   stream_.wait();
+  release_zones();
+}
+
+void CudaRows::come_home(int layer, int kv_head, int n_slots) {
+  const Head& head = heads_[head_index(layer, kv_head)];
+  if (head.zone != nullptr && static_cast<size_t>(n_slots) <= n_home_slots_) {
+    move(layer, kv_head, nullptr, n_slots);
+  }
+}
+
+void CudaRows::release_zones() {
   for (const auto& zone : zones_) {
     const auto lies_here = [&](const Head& head) { return head.zone == zone.get(); };
     zone->layer = std::ranges::any_of(heads_, lies_here) ? zone->layer : -1;
@@ -202,6 +211,35 @@ void CudaRows::settle() {
 
 void CudaRows::give_back_zones() {
   std::erase_if(zones_, [](const auto& zone) { return zone->layer < 0; });
+}
+
+// The source's work is on a stream of its own: what is copied is there, and stays until it has been.
+void CudaRows::copy_beside(cache::RemoteRows& source) {
+  auto& from = static_cast<CudaRows&>(source);
+  from.settle();
+  from.stream_.wait();
+  copy_on_device(counts_.data(), from.counts_.data(), counts_.size() * sizeof(DeviceCounts),
+                 stream_);
+  if (from.queries_) {
+    watch_queries(from.watched_);
+    copy_on_device(queries_->data(), from.queries_->data(), queries_->size() * sizeof(float),
+                   stream_);
+  }
+  stream_.wait();
+}
+
+void CudaRows::copy_kept(cache::RemoteRows& source, int layer, int kv_head,
+                         std::span<const int> slots) {
+  auto& from = static_cast<CudaRows&>(source);
+  from.settle();
+  from.stream_.wait();
+  const auto n = static_cast<int>(slots.size());
+  const std::vector<int32_t> of_rows(slots.begin(), slots.end());
+  int32_t* const on_device = reserve(slots_, of_rows.size());
+  upload(on_device, of_rows.data(), of_rows.size() * sizeof(int32_t), stream_);
+  copy_rows({shape_.head_dim, shape_.key_type, shape_.value_type}, from.arrays(layer, kv_head, n),
+            arrays(layer, kv_head, n), on_device, n, stream_);
+  stream_.wait();
 }
 
 cache::Cache::AppendCounts CudaRows::counts(int layer, int kv_head) const {
@@ -224,27 +262,9 @@ void CudaRows::read(int layer, int kv_head, int n_slots, std::byte* keys, std::b
   }
 }
 
-void CudaRows::read_scores(int first_layer, std::span<const int> n_slots, size_t stride,
-                           std::span<float> scores) {
-  settle();
-  WINNOW_CHECK(scores.size() == n_slots.size() * stride);
-  if (scores.empty()) {
-    return;
-  }
-  std::vector<HeadArrays> from;
-  for (size_t i = 0; i < n_slots.size(); ++i) {
-    const auto n_kv_heads = static_cast<size_t>(shape_.n_kv_heads);
-    WINNOW_CHECK(static_cast<size_t>(n_slots[i]) <= stride);
-    from.push_back(arrays(first_layer + static_cast<int>(i / n_kv_heads),
-                          static_cast<int>(i % n_kv_heads), n_slots[i]));
-  }
-  HeadArrays* const heads = reserve(moved_, from.size());
-  float* const to = reserve(gathered_, scores.size());
-  upload(heads, from.data(), from.size() * sizeof(HeadArrays), stream_);
-  gather_scores({heads, static_cast<int>(from.size()), static_cast<int>(stride)}, to, stride,
-                stream_);
-  stream_.wait();
-  copy_from_device(scores.data(), to, scores.size_bytes());
+void CudaRows::write_values(int layer, int kv_head, int n_slots, const std::byte* values) {
+  upload(arrays(layer, kv_head, n_slots).values, values,
+         static_cast<size_t>(n_slots) * shape_.value_bytes(), stream_);
 }
 
 }  // namespace winnow::kernels::cuda

@@ -4,23 +4,25 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/attend_decode.h"
+
 namespace winnow::kernels::cuda {
 
 inline constexpr int kMostQueries = 8;  // of a head that share one pass over its rows
 
 // The rows of one part of one head for one pass: all that a block must read before it asks for rows.
-struct DecodePart {
-  const std::byte* keys;  // of the first row
+struct alignas(64) DecodePart {
+  const std::byte* keys;  // of the first row or, where there are slots, of slot 0
   const std::byte* values;
-  const int32_t* positions;
-  const uint8_t* hidden;  // or null
-  const float* q;         // [n_queries, head_dim]
+  const int32_t* slots;  // of the rows, or null where they lie one behind the other
+  const float* q;        // [n_queries, head_dim]
   float* out;
   int n_rows;  // 0: nothing to do
   int16_t n_queries;
   int16_t n_filled;  // parts of this head that have rows
   int16_t rank;      // of this part among them
   int16_t has_nonfinite_values;
+  int32_t first_sum;  // where its first query's sum of weights goes
 };
 static_assert(sizeof(DecodePart) == 64);
 
@@ -29,6 +31,7 @@ struct DecodeParts {
   DecodePart* parts;
   int* n_done;      // [n_columns] parts finished, 0 between calls
   float* partials;  // [columns of a call, most_parts] of partial_floats each
+  WeightSum* sums;  // [n_heads, group]
   int n_columns;
   int most_parts;
 };

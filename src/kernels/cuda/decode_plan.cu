@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "kernels/blocks.h"
 #include "kernels/cuda/attend_decode.cuh"
 
 namespace winnow::kernels::cuda {
@@ -27,65 +28,68 @@ __device__ int first_at(const int32_t* positions, int n, int pos) {
   return low;
 }
 
+// The slots from `first` on that are visible, in order, to head.slots. By all threads of a block; returns how many.
+__device__ int note_visible(const DecodeHead& head, int first) {
+  __shared__ int n_of_warps[kPlanThreads / 32];
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % 32;
+  const int warp = thread / 32;
+  int n = 0;
+  for (int base = first; base < head.n; base += kPlanThreads) {
+    const int slot = base + thread;
+    const bool is_visible = slot < head.n && head.hidden[slot] == cache::kVisible;
+    const unsigned visible = __ballot_sync(kAllLanes, is_visible);
+    if (lane == 0) {
+      n_of_warps[warp] = __popc(visible);
+    }
+    __syncthreads();
+    int at = n + __popc(visible & ((1U << lane) - 1));
+    for (int i = 0; i < kPlanThreads / 32; ++i) {
+      at += i < warp ? n_of_warps[i] : 0;
+      n += n_of_warps[i];
+    }
+    if (is_visible) {
+      head.slots[at] = slot;
+    }
+    __syncthreads();
+  }
+  return n;
+}
+
 // The parts of every head.
 //
-// Mapping: block = one head, thread = one part, which looks its first and last row up. Limited by 15 dependent reads; once a
+// Mapping: block = one head, thread = one part. Limited by its launch, or where a layer has a window by 15 dependent reads; once a
 // token for all layers.
 __global__ void __launch_bounds__(kPlanThreads)
     plan_kernel(int head_dim, size_t row_bytes, int group, int n_kv_heads, int n_passes,
                 const DecodeHead* heads, int n_parts, DecodeParts plan) {
-  __shared__ int n_of_warps[kPlanThreads / 32];
   const DecodeHead head = heads[blockIdx.x];
   const int thread = static_cast<int>(threadIdx.x);
-  const int lane = thread % 32;
-  const int warp = thread / 32;
-  const int length = decode_part_length(head.pos, n_kv_heads);
-  const int first_seen = first_visible(head.pos, head.swa_window);
-  const auto part_at = [&](int part, int pass) -> DecodePart& {
-    return plan.parts[static_cast<size_t>(part) * plan.n_columns + blockIdx.x * n_passes + pass];
-  };
-  int n_filled = 0;
-  for (int base = 0; base < n_parts; base += kPlanThreads) {
-    const int part = base + thread;
-    // Of the last parts of a short sequence no position is reached.
-    const auto first_of = [&](int p) {
-      return p > head.pos / length ? head.n
-                                   : first_at(head.positions, head.n, max(p * length, first_seen));
-    };
-    const int first = part < n_parts ? first_of(part) : 0;
-    const int n_rows = part < n_parts ? first_of(part + 1) - first : 0;
-    const unsigned filled = __ballot_sync(kAllLanes, n_rows > 0);
-    if (lane == 0) {
-      n_of_warps[warp] = __popc(filled);
-    }
-    __syncthreads();
-    int rank = n_filled + __popc(filled & ((1U << lane) - 1));
-    for (int i = 0; i < kPlanThreads / 32; ++i) {
-      rank += i < warp ? n_of_warps[i] : 0;
-      n_filled += n_of_warps[i];
-    }
-    __syncthreads();
-    for (int pass = 0; part < n_parts && pass < n_passes; ++pass) {
+  const int first = head.swa_window > 0
+                        ? first_at(head.positions, head.n, first_visible(head.pos, head.swa_window))
+                        : 0;
+  const bool has_hidden = head.hidden != nullptr;
+  const int n = has_hidden ? note_visible(head, first) : head.n - first;
+  const int length = decode_part_length(n, n_kv_heads);
+  const int n_filled = (n + length - 1) / length;
+  for (int part = thread; part < n_parts; part += kPlanThreads) {
+    const int begin = part * length;
+    const size_t offset = has_hidden ? 0 : static_cast<size_t>(first + begin) * row_bytes;
+    for (int pass = 0; pass < n_passes; ++pass) {
       const int first_query = group * pass / n_passes;
       const int n_queries = group * (pass + 1) / n_passes - first_query;
-      part_at(part, pass) = {
-          .keys = head.keys + static_cast<size_t>(first) * row_bytes,
-          .values = head.values + static_cast<size_t>(first) * row_bytes,
-          .positions = head.positions + first,
-          .hidden = head.hidden != nullptr ? head.hidden + first : nullptr,
+      plan.parts[static_cast<size_t>(part) * plan.n_columns + blockIdx.x * n_passes + pass] = {
+          .keys = head.keys + offset,
+          .values = head.values + offset,
+          .slots = has_hidden ? head.slots + begin : nullptr,
           .q = head.q + first_query * head_dim,
           .out = head.out + first_query * head_dim,
-          .n_rows = n_rows,
+          .n_rows = max(min(n - begin, length), 0),
           .n_queries = static_cast<int16_t>(n_queries),
-          .n_filled = 0,
-          .rank = static_cast<int16_t>(rank),
-          .has_nonfinite_values = static_cast<int16_t>(head.has_nonfinite_values ? 1 : 0)};
-    }
-  }
-  // How many parts have rows is known now.
-  for (int part = thread; part < n_parts; part += kPlanThreads) {
-    for (int pass = 0; pass < n_passes; ++pass) {
-      part_at(part, pass).n_filled = static_cast<int16_t>(n_filled);
+          .n_filled = static_cast<int16_t>(n_filled),
+          .rank = static_cast<int16_t>(part),
+          .has_nonfinite_values = static_cast<int16_t>(head.has_nonfinite_values ? 1 : 0),
+          .first_sum = static_cast<int32_t>(blockIdx.x) * group + first_query};
     }
   }
   for (int pass = thread; pass < n_passes; pass += kPlanThreads) {
@@ -104,9 +108,9 @@ int queries_of_pass(int group) {
 
 // Where the plan's memory is cut.
 struct Sizes {
-  size_t parts, n_done, partials;
+  size_t parts, n_done, partials, sums;
 
-  size_t all() const { return parts + n_done + partials; }
+  size_t all() const { return parts + n_done + partials + sums; }
 };
 
 Sizes sizes_of(const DecodeShape& shape, int most_heads, int most_attended, int most_parts) {
@@ -119,36 +123,30 @@ Sizes sizes_of(const DecodeShape& shape, int most_heads, int most_attended, int 
           .partials = round_up(static_cast<size_t>(most_attended) * passes * n_parts *
                                partial_floats(padded_queries(queries_of_pass(shape.gqa_group_size)),
                                               shape.format.head_dim) *
-                               sizeof(float))};
+                               sizeof(float)),
+          .sums = round_up(static_cast<size_t>(most_heads) *
+                           static_cast<size_t>(shape.gqa_group_size) * sizeof(WeightSum))};
 }
 
-// The most parts of any token at a position below n_positions: not always that of the last one.
-int most_parts_of(int n_positions, int n_kv_heads) {
-  int most = 1;
-  for (int64_t end = kMinPartLength; end / 2 < n_positions; end *= 2) {
-    const auto last = static_cast<int>(std::min<int64_t>(end, n_positions) - 1);
-    most = std::max(most, n_decode_parts(last, n_kv_heads));
-  }
-  return most;
-}
-
-void check_shape(const DecodeShape& shape, int n_positions) {
+void check_shape(const DecodeShape& shape, int most_rows) {
   check_attended(shape.format);
   WINNOW_CHECK(shape.gqa_group_size >= 1 && shape.n_kv_heads >= 1);
-  if (n_positions > kMostParts * kMaxPartLength) {
+  if (most_rows > kMostParts * kMaxPartLength) {
     throw Error(ErrorCode::kUnsupported,
-                std::to_string(n_positions) +
-                    " positions are more than attention on the GPU takes; at most " +
+                std::to_string(most_rows) +
+                    " rows in a head are more than attention on the GPU takes; at most " +
                     std::to_string(kMostParts * kMaxPartLength) + " are allowed");
   }
 }
 
 DecodeParts cut(std::byte* memory, const Sizes& sizes, int n_columns, int most_parts) {
-  return {.parts = reinterpret_cast<DecodePart*>(memory),
-          .n_done = reinterpret_cast<int*>(memory + sizes.parts),
-          .partials = reinterpret_cast<float*>(memory + sizes.parts + sizes.n_done),
-          .n_columns = n_columns,
-          .most_parts = most_parts};
+  return {
+      .parts = reinterpret_cast<DecodePart*>(memory),
+      .n_done = reinterpret_cast<int*>(memory + sizes.parts),
+      .partials = reinterpret_cast<float*>(memory + sizes.parts + sizes.n_done),
+      .sums = reinterpret_cast<WeightSum*>(memory + sizes.parts + sizes.n_done + sizes.partials),
+      .n_columns = n_columns,
+      .most_parts = most_parts};
 }
 
 auto start_function(int head_dim) {
@@ -179,18 +177,18 @@ void check_attended(const RowFormat& format) {
   }
 }
 
-DecodePlan::DecodePlan(const DecodeShape& shape, int most_heads, int most_attended, int n_positions)
+DecodePlan::DecodePlan(const DecodeShape& shape, int most_heads, int most_attended, int most_rows)
     : shape_(shape),
       most_heads_(most_heads),
       most_attended_(most_attended),
-      most_parts_((check_shape(shape, n_positions), most_parts_of(n_positions, shape.n_kv_heads))),
+      most_parts_((check_shape(shape, most_rows), most_decode_parts(most_rows, shape.n_kv_heads))),
       n_passes_(passes_of(shape.gqa_group_size)),
       buffer_(sizes_of(shape, most_heads, most_attended, most_parts_).all()) {}
 
-void DecodePlan::prepare(const DecodeHead* heads, int n_heads, int pos, const Stream& stream) {
-  // Of sequences at other positions some may have more parts than the one at the highest.
-  n_parts_ = most_parts_of(pos + 1, shape_.n_kv_heads);
-  part_length_ = decode_part_length(pos, shape_.n_kv_heads);
+void DecodePlan::prepare(const DecodeHead* heads, int n_heads, int most_rows,
+                         const Stream& stream) {
+  n_parts_ = most_decode_parts(most_rows, shape_.n_kv_heads);
+  part_length_ = decode_part_length(most_rows, shape_.n_kv_heads);
   WINNOW_CHECK(n_heads <= most_heads_ && n_parts_ <= most_parts_);
   n_heads_ = n_heads;
   if (n_heads == 0) {
@@ -201,6 +199,10 @@ void DecodePlan::prepare(const DecodeHead* heads, int n_heads, int pos, const St
       shape_.format.head_dim, shape_.format.key_bytes(), shape_.gqa_group_size, shape_.n_kv_heads,
       n_passes_, heads, n_parts_, cut(buffer_.data(), sizes, n_heads * n_passes_, most_parts_));
   check(cudaGetLastError(), "planning attention");
+}
+
+const WeightSum* DecodePlan::sums() const {
+  return cut(buffer_.data(), sizes_of(shape_, most_heads_, most_attended_, most_parts_), 0, 0).sums;
 }
 
 void DecodePlan::attend(int first, int n, const Stream& stream) const {

@@ -36,6 +36,7 @@ struct HeadArrays {
   int32_t* positions;  // [n], ascending
   float* scores;       // [n]
   int n;
+  long long* mass = nullptr;  // [n] column mass, or null where none is kept
 };
 
 // The device's array of them.
@@ -54,6 +55,8 @@ void score_dots(const RowFormat& format, const Heads& heads, const float* filter
 
 // The scores of all heads side by side: to [n_heads, stride]; what is behind a head's n is not written.
 void gather_scores(const Heads& heads, float* to, size_t stride, const Stream& stream);
+// Likewise their column mass.
+void gather_mass(const Heads& heads, long long* to, size_t stride, const Stream& stream);
 
 // How many rows of a head stay: the first n_first, the last n_last, and the best of the others, n_keep in all;
 // n_keep >= n_first + n_last. A head of at most n_keep rows stays as it is.
@@ -74,9 +77,14 @@ struct Slots {
 void select(const Heads& heads, const Quota* quotas, const Slots& slots, int32_t* n_nan,
             const Stream& stream);
 
-// Moves the rows at `slots` together, in place and in order: keys, values, positions and, where there are any, scores. HeadArrays::n stays.
+// Moves the rows at `slots` together, in place and in order: keys, values, positions and, where there are any, scores and
+// column mass. HeadArrays::n stays.
 void compact(const RowFormat& format, const Heads& heads, const Quota* quotas, const Slots& slots,
              const Stream& stream);
+
+// Copies row slots[i] of one head to row i of another, i < n, likewise.
+void copy_rows(const RowFormat& format, const HeadArrays& from, const HeadArrays& to,
+               const int32_t* slots, int n, const Stream& stream);
 
 // select() and compact() in one launch, for a few heads: less to wait for.
 void select_and_compact(const RowFormat& format, const Heads& heads, const Quota* quotas,

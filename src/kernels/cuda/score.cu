@@ -145,26 +145,43 @@ void start(const RowFormat& format, const Heads& heads, const float* filters, fl
   check(cudaGetLastError(), "scoring rows");
 }
 
+__device__ const float* beside_rows(const HeadArrays& head, float /*type*/) {
+  return head.scores;
+}
+__device__ const long long* beside_rows(const HeadArrays& head, long long /*type*/) {
+  return head.mass;
+}
+
 // Mapping: blockIdx.y = head, a thread a row.
+template <class Number>
 __global__ void __launch_bounds__(kThreads)
-    gather_kernel(const HeadArrays* heads, float* to, size_t stride) {
+    gather_kernel(const HeadArrays* heads, Number* to, size_t stride) {
   const HeadArrays head = heads[blockIdx.y];
   const int row = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
   if (row < head.n) {
-    to[blockIdx.y * stride + row] = head.scores[row];
+    to[blockIdx.y * stride + row] = beside_rows(head, Number())[row];
   }
 }
 
-}  // namespace
-
-void gather_scores(const Heads& heads, float* to, size_t stride, const Stream& stream) {
+template <class Number>
+void gather(const Heads& heads, Number* to, size_t stride, const Stream& stream) {
   if (heads.n_heads == 0 || heads.most_rows == 0) {
     return;
   }
   const dim3 grid(static_cast<unsigned>((heads.most_rows + kThreads - 1) / kThreads),
                   static_cast<unsigned>(heads.n_heads));
   gather_kernel<<<grid, kThreads, 0, stream.get()>>>(heads.heads, to, stride);
-  check(cudaGetLastError(), "gathering scores");
+  check(cudaGetLastError(), "gathering what is beside rows");
+}
+
+}  // namespace
+
+void gather_scores(const Heads& heads, float* to, size_t stride, const Stream& stream) {
+  gather(heads, to, stride, stream);
+}
+
+void gather_mass(const Heads& heads, long long* to, size_t stride, const Stream& stream) {
+  gather(heads, to, stride, stream);
 }
 
 void score_norms(const RowFormat& format, const Heads& heads, float sign, const Stream& stream) {

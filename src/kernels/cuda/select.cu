@@ -75,6 +75,9 @@ __global__ void __launch_bounds__(kSelectThreads, 1)
   if (rank == n_blocks - 1 && head.scores != nullptr) {
     move_strip<float, kSelectThreads, kUnroll>(number_strip(head.scores), of_head, n_kept);
   }
+  if (rank == 0 && head.mass != nullptr) {
+    move_strip<long long, kSelectThreads, kUnroll>(number_strip(head.mass), of_head, n_kept);
+  }
 }
 
 inline constexpr int kMostBlocks =
