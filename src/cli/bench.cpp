@@ -75,9 +75,8 @@ class Bench {
   void run_test(const BenchSetting& setting, const engine::BenchmarkTest& test,
                 engine::Benchmark& benchmark) {
     // What a GPU can do is not measured.
-    const Peaks peaks = setting.options.engine.is_on_gpu
-                            ? Peaks{}
-                            : peaks_with(setting.options.engine.n_threads);
+    const Peaks peaks =
+        setting.options.engine.is_on_gpu ? Peaks{} : peaks_with(setting.options.engine.n_threads);
     ProgressBar bar(engine::test_name(test, setting.options.depth), true);
     const engine::BenchmarkResult result =
         benchmark.measure(test, [&bar](double fraction) { bar.update(fraction); });
