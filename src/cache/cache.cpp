@@ -149,7 +149,7 @@ HeadRows Cache::rows(int layer, int kv_head) const {
           .rotations = shape_.stores_rotations
                            ? reinterpret_cast<const int32_t*>(data + range.rotations)
                            : nullptr,
-          .scores_are_projections = shape_.scores_are_projections && !remote_};
+          .score_kind = remote_ ? StaticScore::kSquaredNorm : shape_.score_kind};
 }
 
 std::vector<int32_t> Cache::positions(int layer, int kv_head) const {
@@ -227,6 +227,12 @@ Cache::Target Cache::reserve(int layer, int kv_head, int n_rows) {
 int64_t* Cache::mass(int layer, int kv_head) {
   return shape_.stores_mass && !remote_
              ? reinterpret_cast<int64_t*>(storage_.data() + ranges(layer, kv_head).mass)
+             : nullptr;
+}
+
+float* Cache::scores(int layer, int kv_head) {
+  return shape_.stores_scores && !remote_
+             ? reinterpret_cast<float*>(storage_.data() + ranges(layer, kv_head).scores)
              : nullptr;
 }
 

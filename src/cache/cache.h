@@ -22,13 +22,13 @@ struct CacheShape {
   int head_dim = 0;
   RowType key_type = RowType::kF16;
   RowType value_type = RowType::kF16;
-  int max_rows = 0;                     // rows a head may ever hold at once
-  bool stores_scores = false;           // keep a static score beside each row
-  bool scores_are_projections = false;  // of the key; else its squared norm
-  bool stores_mass = false;             // and the softmax weight that it has received
-  bool stores_output_norms = false;     // and what its value weighs in the layer's output
-  bool stores_rotations = false;        // and the position that its key is rotated to
-  int kept_rows = 0;  // that most heads hold once they have been cut; 0: not known
+  int max_rows = 0;                                    // rows a head may ever hold at once
+  bool stores_scores = false;                          // keep a static score beside each row
+  StaticScore score_kind = StaticScore::kSquaredNorm;  // of this kind
+  bool stores_mass = false;          // and the softmax weight that it has received
+  bool stores_output_norms = false;  // and what its value weighs in the layer's output
+  bool stores_rotations = false;     // and the position that its key is rotated to
+  int kept_rows = 0;                 // that most heads hold once they have been cut; 0: not known
   bool is_remote =
       false;  // keys, values, scores and mass lie in a device's memory (cache/remote_rows.h)
   // [n_layers]: how many positions a query of the layer sees, its own included; 0: all. Empty: all layers see all.
@@ -96,6 +96,8 @@ class Cache {
   void commit(int layer, int kv_head, int n_rows, const AppendCounts& counts);
   // What the rows have received [n slots], for attention to add to. Null when the cache keeps none.
   int64_t* mass(int layer, int kv_head);
+  // The static scores [n slots], for those that are found after append. Null likewise.
+  float* scores(int layer, int kv_head);
 
   // Evicts all rows but those at `slots` (ascending, unique), and gives their memory back. Moving a head's rows for
   // every one that decoding evicts would cost more than attending to them, so a few evicted rows stay in their slots,

@@ -23,16 +23,23 @@ enum Visibility : uint8_t { kVisible, kHidden, kEvicted };
 
 inline constexpr float kUnknownNorm = -1;
 
+// What the static score beside a row is.
+enum class StaticScore : uint8_t {
+  kSquaredNorm,  // of its key, written at append
+  kProjection,   // of its key (kernels::ScoreDirections), likewise
+  kReplay,  // what a replay of its document attended to it (engine/replay.h), written then; +infinity before
+};
+
 // The slots of one KV head of one layer, those of evicted rows included. A view never owns.
 struct HeadRows {
   const std::byte* keys;     // [n, head_dim] of key_type
   const std::byte* values;   // [n, head_dim] of value_type
   const int32_t* positions;  // [n], ascending
-  const float* scores;    // [n] static scores written at append, or null when the policy needs none
-  const int64_t* mass;    // [n] column mass in units of 1 / kernels::kMassScale, or null
-  const uint8_t* hidden;  // [n] Visibility, or null when all are visible
-  int n;                  // slots
-  int n_hidden;           // how many of them are not visible
+  const float* scores;       // [n] static scores, or null when the policy needs none
+  const int64_t* mass;       // [n] column mass in units of 1 / kernels::kMassScale, or null
+  const uint8_t* hidden;     // [n] Visibility, or null when all are visible
+  int n;                     // slots
+  int n_hidden;              // how many of them are not visible
   int head_dim;
   RowType key_type;
   RowType value_type;
@@ -42,8 +49,7 @@ struct HeadRows {
   float* output_norms = nullptr;
   // [n] the position that each key is rotated to, or null: its own.
   const int32_t* rotations = nullptr;
-  // What scores are: projections of keys (kernels::ScoreDirections), or their squared norms.
-  bool scores_are_projections = false;
+  StaticScore score_kind = StaticScore::kSquaredNorm;  // what scores are
 
   int n_visible() const { return n - n_hidden; }
   bool is_evicted(int slot) const { return hidden != nullptr && hidden[slot] == kEvicted; }

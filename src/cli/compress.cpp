@@ -34,8 +34,7 @@ int compress(const RunFlags& flags) {
   flags.pins();  // refused before a model is loaded
   check_outputs(flags);
   model::Model model = load_model(flags, options);
-  engine::Run run(model, std::move(policy), read_document(flags, model, options.session.chat),
-                  options);
+  engine::Run run(model, policy, read_document(flags, model, options.session.chat), options);
   if (!run.weights().advice.empty()) {
     log_info(run.weights().advice);
   }

@@ -74,7 +74,9 @@ std::vector<Arm> arms() {
       const std::string name(method.name);
       const policy::Policy policy = policy::Policy::parse("knorm:budget=64,positions=" + value);
       const bool is_contiguous = policy.is_contiguous();
-      const bool is_refused = is_contiguous && policy::needs_of(method).key_sample.n_keys > 0;
+      const policy::Needs needs = policy::needs_of(method);
+      const bool is_refused =
+          is_contiguous && (needs.key_sample.n_keys > 0 || needs.replay.is_wanted());
       if (is_refused || policy.is_stalled()) {  // a fault is no arm
         continue;
       }

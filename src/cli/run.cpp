@@ -40,7 +40,7 @@ void check_saving(const RunFlags& flags) {
 std::unique_ptr<engine::Run> plan_run(const RunFlags& flags, engine::RunOptions& options,
                                       std::optional<policy::Policy> policy, model::Model& model) {
   if (flags.cache.empty()) {
-    return std::make_unique<engine::Run>(model, std::move(*policy),
+    return std::make_unique<engine::Run>(model, *policy,
                                          read_prompt(flags, model, options.session.chat), options);
   }
   engine::SavedSession saved = load_cache(flags, model);

@@ -189,22 +189,28 @@ ordered_json plan_json(const engine::Run& run, const std::string& weights_option
   const engine::Session& session = run.session();
   const engine::Plan& plan = run.plan();
   const cache::CacheShape& shape = session.shape();
-  return {{"policy", session.policy().spec()},
-          {"prefill", engine::prefill_order_name(session.order())},
-          {"budget_rows", budget_json(plan.budget_rows)},
-          {"max_rows", plan.max_rows},
-          {"peak_rows", plan.peak_rows},
-          {"row_bytes", shape.row_bytes()},
-          {"kv_bytes",
-           {{"after_prompt", plan.kv_prompt_bytes},
-            {"peak", plan.kv_peak_bytes},
-            {"full_cache", plan.kv_full_bytes}}},
-          {"policy_bytes", plan.policy_bytes},
-          {"residual_bytes", plan.footprint.residual_bytes},
-          {"compute_bytes", plan.footprint.compute_bytes()},
-          {"peak_bytes", plan.peak_bytes()},
-          {"gpu_bytes", plan.gpu_bytes},
-          {"weights", weights_json(run.model(), weights_option, run.weights())}};
+  ordered_json report = {{"policy", session.policy().spec()},
+                         {"prefill", engine::prefill_order_name(session.order())},
+                         {"budget_rows", budget_json(plan.budget_rows)},
+                         {"max_rows", plan.max_rows},
+                         {"peak_rows", plan.peak_rows},
+                         {"row_bytes", shape.row_bytes()},
+                         {"kv_bytes",
+                          {{"after_prompt", plan.kv_prompt_bytes},
+                           {"peak", plan.kv_peak_bytes},
+                           {"full_cache", plan.kv_full_bytes}}},
+                         {"policy_bytes", plan.policy_bytes},
+                         {"residual_bytes", plan.footprint.residual_bytes},
+                         {"compute_bytes", plan.footprint.compute_bytes()},
+                         {"peak_bytes", plan.peak_bytes()},
+                         {"gpu_bytes", plan.gpu_bytes},
+                         {"weights", weights_json(run.model(), weights_option, run.weights())}};
+  if (plan.replay.n_parts > 0) {
+    report["replay"] = {{"parts", plan.replay.n_parts},
+                        {"tokens", plan.replay.n_tokens},
+                        {"most_tokens", plan.replay.n_most}};
+  }
+  return report;
 }
 
 ordered_json result_json(const model::Model& model, const std::string& weights_option,
@@ -256,6 +262,9 @@ ordered_json result_json(const model::Model& model, const std::string& weights_o
         {"ms", sequence.evictions.ms},
         {"nan_scores", sequence.evictions.nan_scores},
         {"query_head_rows", sequence.evictions.mean_query_head_rows()}}}};
+  if (sequence.policy.needs().replay.is_wanted()) {
+    report["replay"] = {{"ms", sequence.replay_ms}};
+  }
   if (cache.shape().n_windowed_layers() > 0) {
     report["windowed_layers"] = windowed_layers_json(cache);
   }
@@ -287,6 +296,20 @@ ordered_json kept_json(const engine::Sequence& sequence) {
            })}};
 }
 
+namespace {
+
+std::string replay_text(const engine::Plan& plan) {
+  const engine::ReplaySize& replay = plan.replay;
+  if (replay.n_parts == 0) {
+    return "";
+  }
+  return "  replay      " + std::to_string(replay.n_tokens) + " tokens more are read, in " +
+         std::to_string(replay.n_parts) + (replay.n_parts == 1 ? " part" : " parts") +
+         ", to repeat the document: about 2.5 times the time without\n";
+}
+
+}  // namespace
+
 std::string plan_text(const engine::Run& run) {
   const engine::Session& session = run.session();
   const engine::Plan& plan = run.plan();
@@ -301,8 +324,8 @@ std::string plan_text(const engine::Run& run) {
          (plan.policy_bytes == 0 ? ""
                                  : "  policy      " + format_bytes(plan.policy_bytes) +
                                        " of queries that it remembers\n") +
-         "  residual    " + format_bytes(plan.footprint.residual_bytes) + "\n" + "  computing   " +
-         format_bytes(plan.footprint.compute_bytes()) + "\n" +
+         replay_text(plan) + "  residual    " + format_bytes(plan.footprint.residual_bytes) + "\n" +
+         "  computing   " + format_bytes(plan.footprint.compute_bytes()) + "\n" +
          (plan.gpu_bytes == 0 ? ""
                               : "  GPU         " + format_bytes(plan.gpu_bytes) +
                                     " at most, beside the weights\n") +

@@ -56,12 +56,18 @@ std::string filters_problem(const policy::Policy& policy, int n_layers, int n_kv
          ", and " + keys + " " + heads_text(n_layers, n_kv_heads, head_dim);
 }
 
-void check_filters(const policy::Policy& policy, const model::Model& model) {
+void check_suits(const policy::Policy& policy, const model::Model& model) {
+  const model::Hyperparameters& hyper = model.hyper();
+  if (policy.needs().replay.is_wanted() && hyper.has_windows()) {
+    throw Error(ErrorCode::kUnsupported,
+                "policy '" + policy.spec() +
+                    "' has documents replayed, and layers of the model have a window: the replay "
+                    "would push the document's last rows out of it for good");
+  }
   const policy::Filters* const filters = policy.filters();
   if (filters == nullptr) {
     return;
   }
-  const model::Hyperparameters& hyper = model.hyper();
   std::string problem =
       filters_problem(policy, hyper.n_layers, hyper.n_kv_heads, hyper.head_dim, "the model has");
   if (problem.empty() && !filters->fingerprint.empty() &&
@@ -98,13 +104,13 @@ void check_admissible(const Sequence& sequence, const Arrival& arrival,
   }
   const policy::Needs needs = sequence.policy.needs();
   const bool lacks_scores =
-      needs.static_scores() &&
-      (!shape.stores_scores || shape.scores_are_projections != needs.key_projections);
+      needs.static_scores() && (!shape.stores_scores || shape.score_kind != needs.score_kind());
   if (lacks_scores || (needs.column_mass && !shape.stores_mass)) {
     refuse("its policy '" + sequence.policy.spec() + "' needs " +
-           (!lacks_scores           ? "column mass"
-            : needs.key_projections ? "key projections"
-                                    : "key norms") +
+           (!lacks_scores              ? "column mass"
+            : needs.replay.is_wanted() ? "scores of a replay"
+            : needs.key_projections    ? "key projections"
+                                       : "key norms") +
            ", which its cache does not store");
   }
   const policy::Policy& policy = sequence.policy;

@@ -16,8 +16,9 @@ std::string heads_text(int n_layers, int n_kv_heads, int head_dim);
 std::string filters_problem(const policy::Policy& policy, int n_layers, int n_kv_heads,
                             int head_dim, const char* keys);
 
-// Throws invalid_argument where the policy scores by filters that were made from another model.
-void check_filters(const policy::Policy& policy, const model::Model& model);
+// Throws where the policy does not suit the model: invalid_argument where it scores by filters that were made from another one,
+// unsupported where it has documents replayed and layers have windows.
+void check_suits(const policy::Policy& policy, const model::Model& model);
 
 // How a sequence's next tokens come.
 struct Arrival {

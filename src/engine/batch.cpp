@@ -37,6 +37,11 @@ void Batch::add(Sequence& sequence, std::span<const Token> prompt, PromptEvictio
   if (eviction == PromptEviction::kLegacyOrder) {
     refuse("prompts are not read in legacy order in a batch");
   }
+  if (sequence.policy.needs().replay.is_wanted() && !prompt.empty() &&
+      eviction != PromptEviction::kNever) {
+    refuse("policy '" + sequence.policy.spec() +
+           "' has documents replayed before rows go, which a batch does not do");
+  }
   check_admissible(sequence,
                    {.n_tokens = static_cast<int>(prompt.size()),
                     .n_batch = engine_.options().n_batch,

@@ -31,7 +31,8 @@ class Batch {
 
   // A sequence joins with the tokens to read after what it has. Prompts are read in the order of joining. With
   // kPerChunk it is cut after every n_batch tokens of its prompt, whatever steps they came in. Refused: a sequence that
-  // is there already or not usable, one more than n_sequences, no room in its cache, a token beyond the vocabulary.
+  // is there already or not usable, one more than n_sequences, no room in its cache, a token beyond the vocabulary, a
+  // policy that has documents replayed.
   void add(Sequence& sequence, std::span<const Token> prompt = {},
            PromptEviction eviction = PromptEviction::kAfter);
 

@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "base/stopwatch.h"
 #include "engine/device_runner.h"
+#include "engine/prompt.h"
 #include "engine/sampling.h"
 #include "engine/work.h"
 
@@ -74,9 +75,18 @@ BenchmarkResult Benchmark::measure(const BenchmarkTest& test,
   return result;
 }
 
+ReplaySize Benchmark::replay_size(int n_tokens) const {
+  const policy::Replay replay = policy_.needs().replay;
+  return replay.is_wanted() ? engine::replay_size(replay_request(model_, {}, /*is_turn_open=*/true),
+                                                  n_tokens, replay.chunk)
+                            : ReplaySize{};
+}
+
 cache::CacheShape Benchmark::shape() const {
-  cache::CacheShape shape = cache_shape(model_.hyper(), options_.key_type, options_.value_type,
-                                        policy_, options_.depth + options_.max_tokens + 1);
+  const int n_read = std::max(options_.depth, options_.max_tokens);
+  cache::CacheShape shape =
+      cache_shape(model_.hyper(), options_.key_type, options_.value_type, policy_,
+                  options_.depth + options_.max_tokens + 1 + replay_size(n_read).n_most);
   shape.is_remote = options_.engine.is_on_gpu;
   if (policy_.is_resolved() && !policy_.is_unlimited()) {
     const int n_layers = shape.n_layers - shape.n_windowed_layers();
@@ -91,11 +101,13 @@ void Benchmark::check_fits(const BenchmarkTest& test) {
   const bool is_prompt = test.kind == BenchmarkTest::Kind::kPrompt;
   const int n_prompt = options_.depth + (is_prompt ? test.n_tokens : 0);
   const int n_decoded = is_prompt ? 0 : test.n_tokens;
+  const ReplaySize replay = replay_size(std::max(options_.depth, is_prompt ? test.n_tokens : 0));
   Plan plan = make_plan({.prompt = {.document_end = n_prompt, .end = n_prompt},
                          .n_predict = n_decoded + 1,
                          .evict = options_.evict,
                          .order = order_,
-                         .n_batch = options_.engine.n_batch},
+                         .n_batch = options_.engine.n_batch,
+                         .replay = replay},
                         shape(), policy_);
   const auto n_caches = static_cast<size_t>(options_.n_sequences + (base_ ? 0 : 1));
   plan.kv_peak_bytes *= n_caches;
@@ -111,7 +123,10 @@ void Benchmark::check_fits(const BenchmarkTest& test) {
       .needs_turns = needs_turns(policy_),
       .is_compared = policy_.needs().residual_similarity,
       .n_rows = shape().max_rows,
-      .is_contiguous = policy_.is_contiguous()};
+      .is_contiguous = policy_.is_contiguous(),
+      .n_replayed = replay.n_most,
+      .replay_bytes =
+          replay_bytes(model_.hyper(), shape(), policy_, replay, options_.engine.n_threads)};
   plan.footprint = engine_.footprint(work);
   if (options_.engine.is_on_gpu) {
     plan.gpu_bytes =
@@ -147,8 +162,14 @@ std::vector<std::vector<float>> Benchmark::feed(std::span<Sequence> sequences, i
     tokens.push_back(token_at(first + i, model_.hyper().n_vocab));
   }
   std::vector<Feed> feeds;
+  ReplayText replay;
+  if (policy_.needs().replay.is_wanted()) {
+    replay = {.request = replay_request(model_, {}, /*is_turn_open=*/true),
+              .document_begin = first,
+              .document = tokens};
+  }
   for (Sequence& sequence : sequences) {
-    feeds.push_back({.sequence = &sequence, .tokens = tokens, .logits = logits});
+    feeds.push_back({.sequence = &sequence, .tokens = tokens, .logits = logits, .replay = &replay});
   }
   return engine_.feed(
       feeds, {.order = order_, .eviction = prompt_eviction(options_.evict), .progress = {}});

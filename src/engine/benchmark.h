@@ -71,6 +71,8 @@ class Benchmark {
 
  private:
   cache::CacheShape shape() const;
+  // Of so many tokens that are read at once; nothing under most policies.
+  ReplaySize replay_size(int n_tokens) const;
   void check_fits(const BenchmarkTest& test);
   void fill(const BenchmarkTest& test);
   std::vector<std::vector<float>> feed(std::span<Sequence> sequences, int first, int n_tokens,

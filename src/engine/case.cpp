@@ -64,6 +64,9 @@ std::string missing(const Case& given, const policy::Policy& policy) {
     problems.emplace_back(
         "needs the residual stream around attention, which only a model's run has");
   }
+  if (needs.replay.is_wanted()) {
+    problems.emplace_back("needs a replay of the document, which only a model's run has");
+  }
   if (needs.output_weights) {
     problems.push_back("needs the output projection, and a case holds no weights");
   }

@@ -56,6 +56,11 @@ void check_gathered_on_gpu(const policy::Policy& policy) {
                 "policy '" + policy.spec() + "' leaves " + host_work(policy) +
                     " to the host, which --kernels require does not allow; auto does");
   }
+  if (policy.needs().replay.is_wanted()) {
+    throw Error(ErrorCode::kUnsupported, "policy '" + policy.spec() +
+                                             "' needs a replay of documents, which there is not on "
+                                             "a GPU yet; -ngl 0 runs on the CPU");
+  }
   if (policy.is_contiguous()) {
     throw Error(ErrorCode::kUnsupported, "policy '" + policy.spec() +
                                              "' needs contiguous positions, which there are not "

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/stopwatch.h"
 #include "engine/admission.h"
 #include "engine/device_runner.h"
 #include "engine/evict.h"
@@ -86,6 +87,43 @@ class HeldResidual {
   DeviceRunner* device_;
 };
 
+// The column mass of all heads [n_layers, n_kv_heads], where the cache stores it.
+std::vector<std::vector<int64_t>> copy_mass(cache::Cache& cache) {
+  std::vector<std::vector<int64_t>> copy;
+  const cache::CacheShape& shape = cache.shape();
+  for (int layer = 0; shape.stores_mass && layer < shape.n_layers; ++layer) {
+    for (int kv_head = 0; kv_head < shape.n_kv_heads; ++kv_head) {
+      const int64_t* const mass = cache.mass(layer, kv_head);
+      copy.emplace_back(mass, mass + cache.rows(layer, kv_head).n);
+    }
+  }
+  return copy;
+}
+
+void restore_mass(const std::vector<std::vector<int64_t>>& copy, cache::Cache& cache) {
+  for (size_t head = 0; head < copy.size(); ++head) {
+    const auto n_kv_heads = static_cast<size_t>(cache.shape().n_kv_heads);
+    std::ranges::copy(copy[head], cache.mass(static_cast<int>(head / n_kv_heads),
+                                             static_cast<int>(head % n_kv_heads)));
+  }
+}
+
+// Of the tokens that pass the model: those that are not fed to replay others.
+double share_of_reading(std::span<const Feed> feeds, PromptEviction eviction) {
+  double n_read = 0;
+  double n_replayed = 0;
+  for (const Feed& feed : feeds) {
+    const policy::Replay replay = feed.sequence->policy.needs().replay;
+    n_read += static_cast<double>(feed.tokens.size());
+    if (eviction == PromptEviction::kAfter && replay.is_wanted()) {
+      n_replayed += replay_size(feed.replay->request,
+                                static_cast<int>(feed.replay->document.size()), replay.chunk)
+                        .n_tokens;
+    }
+  }
+  return n_read / (n_read + n_replayed);
+}
+
 bool is_observed(const Chunk& chunk) {
   return std::ranges::any_of(chunk.slices,
                              [](const kernels::Slice& slice) { return slice.observer != nullptr; });
@@ -114,6 +152,29 @@ Engine::Engine(const model::Model& model, const EngineOptions& options)
 }
 
 Engine::~Engine() = default;
+
+Sequence Engine::fork(const Sequence& sequence, ForkOptions options) {
+  if (options.policy) {
+    check_suits(*options.policy, model_);
+  }
+  if (device_) {
+    options.make_rows = [this](const cache::CacheShape& shape) { return make_rows(shape); };
+  }
+  const bool is_replayed = options.policy && options.policy->needs().replay.is_wanted() &&
+                           !options.replays.empty() &&
+                           !has_replay_scores(sequence, *options.policy);
+  if (!is_replayed) {
+    return engine::fork(sequence, std::move(options), evictor_);
+  }
+  const std::vector<ReplayText> replays = std::move(options.replays);
+  options.is_cut = false;
+  Sequence fork = engine::fork(sequence, std::move(options), evictor_);
+  for (const ReplayText& text : replays) {
+    replay(fork, text, {.progress = {}});
+  }
+  fork.evictions.count += evictor_.evict(fork) ? 1 : 0;
+  return fork;
+}
 
 std::shared_ptr<cache::RemoteRows> Engine::make_rows(const cache::CacheShape& shape) {
   return device_ ? device_->make_rows(shape) : nullptr;
@@ -154,11 +215,17 @@ std::vector<std::vector<float>> Engine::feed(std::span<const Feed> feeds,
                       .has_slack = options.eviction != PromptEviction::kLegacyOrder},
                      model_.hyper());
     check_tokens(feed.tokens, model_.hyper().n_vocab);
-    check_filters(feed.sequence->policy, model_);
+    check_suits(feed.sequence->policy, model_);
   }
   for (const Feed& feed : feeds) {
     check_order(options.order, options.eviction, feed.sequence->policy);
     check_place(*feed.sequence);
+    if (options.eviction == PromptEviction::kAfter && feed.replay == nullptr &&
+        feed.sequence->policy.needs().replay.is_wanted()) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "policy '" + feed.sequence->policy.spec() +
+                      "' has documents replayed before rows go, and none is given to replay");
+    }
   }
   if (device_ && (options.eviction == PromptEviction::kLegacyOrder ||
                   std::ranges::any_of(feeds, [](const Feed& feed) { return feed.observer; }))) {
@@ -168,7 +235,13 @@ std::vector<std::vector<float>> Engine::feed(std::span<const Feed> feeds,
   for (const Feed& feed : feeds) {
     watch(*feed.sequence);
   }
-  PromptFeed prompt(feeds, options, options_.n_batch);
+  // Of the progress, what is not replaying.
+  const double reading = share_of_reading(feeds, options.eviction);
+  FeedOptions read_options = options;
+  if (options.progress && reading < 1) {
+    read_options.progress = [&](double fraction) { options.progress(fraction * reading); };
+  }
+  PromptFeed prompt(feeds, read_options, options_.n_batch);
   for (const Feed& feed : feeds) {
     feed.sequence->is_usable = false;  // until all layers agree again
     feed.sequence->evicted_during_prompt |= feed.sequence->cache.has_gaps();
@@ -184,9 +257,80 @@ std::vector<std::vector<float>> Engine::feed(std::span<const Feed> feeds,
   for (size_t i = 0; i < feeds.size(); ++i) {
     run_output(prompt.wanted(i), logits.emplace_back());
     feeds[i].sequence->positions_fed += static_cast<int>(feeds[i].tokens.size());
-    feeds[i].sequence->is_usable = true;
+  }
+  if (options.eviction == PromptEviction::kAfter && options.order == PrefillOrder::kChunkMajor) {
+    FeedOptions replay_options{.progress = {}, .cancel = options.cancel};
+    if (options.progress) {
+      replay_options.progress = [&](double fraction) {
+        options.progress(reading + (1 - reading) * fraction);
+      };
+    }
+    wait();
+    for (const Feed& feed : feeds) {
+      replay_and_cut(feed, replay_options);
+    }
+  }
+  for (const Feed& feed : feeds) {
+    feed.sequence->is_usable = true;
   }
   return logits;
+}
+
+void Engine::replay_and_cut(const Feed& feed, const FeedOptions& options) {
+  Sequence& sequence = *feed.sequence;
+  if (sequence.policy.needs().replay.is_wanted()) {
+    sequence.is_usable = true;
+    replay(sequence, *feed.replay, options);
+    sequence.is_usable = false;
+  }
+  sequence.evictions.count += evictor_.evict(sequence) ? 1 : 0;
+}
+
+void Engine::replay(Sequence& sequence, const ReplayText& text, const FeedOptions& options) {
+  const Stopwatch stopwatch;
+  const int n_fed = sequence.positions_fed;
+  // What the policy's other parts remember is of the text alone.
+  const kernels::QueryWindow queries = sequence.queries;
+  const kernels::QueryMoments moments = sequence.moments;
+  const kernels::ResidualSimilarity similarity = sequence.similarity;
+  const std::vector<std::vector<int64_t>> mass = copy_mass(sequence.cache);
+  const policy::Replay replay = sequence.policy.needs().replay;
+  const std::vector<ReplayPart> parts = replay_parts(text, replay.chunk);
+  double n_done = 0;  // parts
+  FeedOptions feed_options{.eviction = PromptEviction::kNever, .progress = {}};
+  feed_options.cancel = options.cancel;
+  if (options.progress) {
+    feed_options.progress = [&](double fraction) {
+      options.progress((n_done + fraction) / static_cast<double>(parts.size()));
+    };
+  }
+  for (const ReplayPart& part : parts) {
+    const ReplayScores::Part of_part{.n_sink = sequence.policy.options().n_sink,
+                                     .begin = part.begin,
+                                     .end = part.end,
+                                     .first_pos = n_fed,
+                                     .n_tokens = static_cast<int>(part.tokens.size()),
+                                     .weighs_outputs = replay.weighs_outputs};
+    ReplayScores scores(sequence.cache, step_.shape(), of_part, options_.n_threads);
+    const Feed feed{.sequence = &sequence,
+                    .tokens = part.tokens,
+                    .logits = WantedLogits::kNone,
+                    .observer = &scores};
+    this->feed({&feed, 1}, feed_options);
+    scores.write(OutputProjection(model_), evictor_.parallel(), sequence.cache);
+    peak_.scratch_bytes = std::max(
+        peak_.scratch_bytes,
+        step_.scratch_bytes() + ReplayScores::bytes(sequence.cache.shape(), step_.shape().n_heads,
+                                                    of_part, options_.n_threads));
+    sequence.cache.trim(n_fed);
+    sequence.positions_fed = n_fed;
+    ++n_done;
+  }
+  sequence.queries = queries;
+  sequence.moments = moments;
+  sequence.similarity = similarity;
+  restore_mass(mass, sequence.cache);
+  sequence.replay_ms += stopwatch.ms();
 }
 
 // Has the sequence keep what its policy needs of queries.
@@ -235,12 +379,6 @@ void Engine::feed_chunk_major(PromptFeed& prompt) {
       }
     }
     prompt.step_done();
-  }
-  if (prompt.options.eviction == PromptEviction::kAfter) {
-    wait();
-    for (const Feed& feed : prompt.feeds) {
-      feed.sequence->evictions.count += evictor_.evict(*feed.sequence) ? 1 : 0;
-    }
   }
 }
 
@@ -451,7 +589,7 @@ void Engine::step(std::span<const StepInput> inputs, std::vector<float>& logits)
     check_admissible(*input.sequence, {.n_tokens = n_tokens, .n_batch = n_tokens}, model_.hyper());
     check_place(*input.sequence);
     check_tokens(input.tokens, model_.hyper().n_vocab);
-    check_filters(input.sequence->policy, model_);
+    check_suits(input.sequence->policy, model_);
   }
   if (inputs.empty()) {
     logits.clear();
@@ -548,7 +686,8 @@ size_t Engine::gpu_bytes(const Workload& work, const cache::CacheShape& shape,
 
 Engine::Footprint Engine::footprint(const Workload& work) {
   const int n_layers = model_.hyper().n_layers;
-  const int rows = padded_rows(std::min(work.n_prompt, options_.n_batch));
+  const int rows =
+      padded_rows(std::min(std::max(work.n_prompt, work.n_replayed), options_.n_batch));
   const int n_last = work.n_prompt % options_.n_batch;  // tokens of a last chunk that is not full
   const auto n_residual_rows =
       static_cast<size_t>(work.n_prompt / options_.n_batch) * static_cast<size_t>(rows) +
@@ -559,6 +698,9 @@ Engine::Footprint Engine::footprint(const Workload& work) {
                    .n_tokens = rows,
                    .has_logits = false,
                    .compares_residual = work.is_compared};
+  if (work.n_replayed > 0) {
+    shape.is_observed = true;
+  }
   const bool has_whole_layers = !work.is_legacy || model_.hyper().has_windows();
   size_t layers = has_whole_layers ? graphs_.measure(shape) : 0;
   for (const LayerPart part : {LayerPart::kUpToAppend, LayerPart::kFromAttend}) {
@@ -577,7 +719,8 @@ Engine::Footprint Engine::footprint(const Workload& work) {
           .scratch_bytes =
               (work.is_legacy ? end_aligned_.measure_scratch(work.n_rows) : 0) +
               step_.measure_scratch(
-                  {.n_positions = work.n_held + work.n_prompt + work.n_decoded,
+                  {.n_positions =
+                       work.n_held + work.n_prompt + std::max(work.n_decoded, work.n_replayed),
                    .is_decoded = work.n_decoded > 0,
                    .n_mass_rows =
                        std::min(work.n_mass_rows, work.n_held + work.n_prompt + work.n_decoded),
@@ -585,7 +728,8 @@ Engine::Footprint Engine::footprint(const Workload& work) {
                        work.needs_turns ? std::clamp(work.n_prompt, 1, options_.n_batch) : 0,
                    .n_rows = work.n_rows,
                    .is_turned = work.is_contiguous,
-                   .rotation_end = work.rotation_end}),
+                   .rotation_end = work.rotation_end}) +
+              work.replay_bytes,
           .residual_bytes =
               is_layer_major
                   ? n_residual_rows * static_cast<size_t>(model_.hyper().n_embd) * sizeof(float)

@@ -77,16 +77,9 @@ class Engine {
   // unsupported where rows lie in a GPU's memory.
   std::span<const policy::LayerView> view(const Sequence& sequence);
 
-  // engine::fork on the engine's threads, to where its rows are.
-  Sequence fork(const Sequence& sequence, ForkOptions options) {
-    if (options.policy) {
-      check_filters(*options.policy, model_);
-    }
-    if (device_) {
-      options.make_rows = [this](const cache::CacheShape& shape) { return make_rows(shape); };
-    }
-    return engine::fork(sequence, std::move(options), evictor_);
-  }
+  // engine::fork on the engine's threads, to where its rows are. Where the policy has documents replayed, that happens on the copy, which holds all
+  // rows until then.
+  Sequence fork(const Sequence& sequence, ForkOptions options);
 
   // One prompt and what is generated after it.
   struct Workload {
@@ -102,6 +95,8 @@ class Engine {
     bool is_contiguous = false;  // the policy's positions are
     bool is_legacy = false;      // PromptEviction::kLegacyOrder
     int rotation_end = 0;        // of the cache before
+    int n_replayed = 0;          // the most tokens of a part of a replay
+    size_t replay_bytes = 0;     // and what finding its scores takes
   };
   // What that will take: the graphs' buffer, attention scratch, and the residual stream.
   struct Footprint {
@@ -122,6 +117,10 @@ class Engine {
  private:
   void check_place(const Sequence& sequence) const;
   void watch(Sequence& sequence) const;
+  // Notes beside the rows of a document, all of which are there, what a replay of it attends to.
+  void replay(Sequence& sequence, const ReplayText& text, const FeedOptions& options);
+  // Cuts what was fed to its budget, with the document replayed before where the policy wants that.
+  void replay_and_cut(const Feed& feed, const FeedOptions& options);
   void feed_chunk_major(PromptFeed& prompt);
   void feed_layer_major(PromptFeed& prompt);
   void feed_legacy_order(PromptFeed& prompt);

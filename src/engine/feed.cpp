@@ -55,6 +55,9 @@ std::string legacy_problem(const policy::Policy& policy) {
     return "goes by what attention leaves behind (queries, their moments, column mass, changes of "
            "the residual stream), which is not there yet";
   }
+  if (needs.replay.is_wanted()) {
+    return "has documents replayed, once they are read";
+  }
   if (policy.needs_all_layers()) {
     return "compares the rows of all layers, and the later ones are not there yet";
   }
@@ -91,6 +94,13 @@ void check_order(PrefillOrder order, PromptEviction eviction, const policy::Poli
     check_legacy_order(order, policy);
     return;
   }
+  const bool is_replayed = policy.needs().replay.is_wanted();
+  if (eviction == PromptEviction::kPerChunk && is_replayed) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "policy '" + policy.spec() +
+                    "' has documents replayed with the full cache, and --evict per-chunk would cut "
+                    "them before (allowed: after-prompt, before-question)");
+  }
   if (order != PrefillOrder::kLayerMajor) {
     return;
   }
@@ -101,8 +111,9 @@ void check_order(PrefillOrder order, PromptEviction eviction, const policy::Poli
   }
   if (eviction == PromptEviction::kAfter && policy.needs_all_layers()) {
     throw Error(ErrorCode::kInvalidArgument,
-                "policy '" + policy.spec() +
-                    "' needs --prefill chunk-major, since it compares the rows of all layers");
+                "policy '" + policy.spec() + "' needs --prefill chunk-major, since it " +
+                    (is_replayed ? "has documents replayed with the full cache"
+                                 : "compares the rows of all layers"));
   }
 }
 

@@ -43,7 +43,8 @@ constexpr bool cuts_chunks(PromptEviction eviction) {
 }
 
 // Throws invalid_argument for layer-major order where all layers must have seen a chunk, or the prompt, before any is cut,
-// and for legacy order where the policy evicts nothing, or by what is known after attention only.
+// for legacy order where the policy evicts nothing, or by what is known after attention only, and for cutting chunks where
+// documents are replayed first.
 void check_order(PrefillOrder order, PromptEviction eviction, const policy::Policy& policy);
 
 enum class WantedLogits { kNone, kLast, kAll };
@@ -53,6 +54,8 @@ struct Feed {
   std::span<const Token> tokens;
   WantedLogits logits = WantedLogits::kLast;
   kernels::ActivationObserver* observer = nullptr;  // is shown what attention takes; null: nobody
+  // What these tokens have of a document, for policies that have it replayed before rows are cut: not null there.
+  const ReplayText* replay = nullptr;
 };
 
 struct FeedOptions {

@@ -45,7 +45,8 @@ class RowCount {
     peak_ = all();
   }
 
-  void feed(int64_t n_tokens) {
+  // n_replayed: the most tokens of a part of what is replayed before rows are cut.
+  void feed(int64_t n_tokens, int64_t n_replayed) {
     if (input_.order == PrefillOrder::kLayerMajor) {
       feed_layer_major(n_tokens);
       return;
@@ -66,7 +67,15 @@ class RowCount {
         cut_if_due();
       }
     }
+    replay(n_replayed);
     cut();
+  }
+
+  // Rows that a replay takes until the next part of it, or the cut.
+  void replay(int64_t n_tokens) {
+    grow(n_tokens);
+    see(all());
+    grow(-n_tokens);
   }
 
   // Followed token by token only where something changes: windows fill up, heads grow to their capacity, and from there on
@@ -317,19 +326,21 @@ Plan make_plan(const PlanInput& input, const cache::CacheShape& shape, policy::P
   const int64_t rows_before_prompt = count.all();
   std::vector<ReadPrompt> prompts = held.prompts;
   prompts.push_back(input.prompt);
-  const auto feed_up_to = [&](int end) {
+  const auto feed_up_to = [&](int end, int n_replayed) {
     const int n_tokens = end - prompts.back().end;
     prompts.back().end = end;
     policy.resolve(budget_context(prompts, policy, shape));
     if (n_tokens > 0) {
-      count.feed(n_tokens);
+      count.feed(n_tokens, n_replayed);
     }
   };
   prompts.back().end = input.prompt.begin;
-  if (input.evict == EvictWhen::kBeforeQuestion) {
-    feed_up_to(input.prompt.document_end);
+  const bool is_document_first =
+      input.evict == EvictWhen::kBeforeQuestion && input.prompt.document_end > input.prompt.begin;
+  if (is_document_first) {
+    feed_up_to(input.prompt.document_end, input.replay.n_most);
   }
-  feed_up_to(input.prompt.end);
+  feed_up_to(input.prompt.end, is_document_first ? 0 : input.replay.n_most);
   const int64_t rows_after_prompt = count.all();
   const int64_t n_decoded = std::max(input.n_predict - 1, 0);  // the last token is not fed
   count.decode(n_decoded);
@@ -347,6 +358,7 @@ Plan make_plan(const PlanInput& input, const cache::CacheShape& shape, policy::P
   plan.kv_held_bytes = static_cast<size_t>(rows_before_prompt) * shape.row_bytes();
   plan.kv_prompt_bytes = static_cast<size_t>(rows_after_prompt) * shape.row_bytes();
   plan.kv_peak_bytes = static_cast<size_t>(count.peak()) * shape.row_bytes();
+  plan.replay = input.replay;
   plan.kv_full_bytes = shape.full_bytes(
       static_cast<int>(saturating_add(std::max(held.n_positions, input.prompt.end), n_decoded)));
   return plan;

@@ -49,6 +49,7 @@ struct PlanInput {
   EvictWhen evict = EvictWhen::kAfterPrompt;
   PrefillOrder order = PrefillOrder::kChunkMajor;
   int n_batch = 512;
+  ReplaySize replay = {};  // of the document
 };
 
 // Rows are per KV head, on average over its layer where heads share; bytes are of all layers and heads.
@@ -68,6 +69,7 @@ struct Plan {
   size_t kv_full_bytes = 0;      // what the full cache would hold at the end
   size_t gpu_bytes = 0;          // of a GPU's memory, rows included; 0: there is none
   Engine::Footprint footprint{};
+  ReplaySize replay = {};  // of the document, once it is read; its rows are part of the peak
 
   // Of so many bytes of rows, those in the host's memory: all, or with a GPU none.
   size_t on_host(size_t kv_bytes) const { return gpu_bytes > 0 ? 0 : kv_bytes; }

@@ -113,7 +113,7 @@ class PolicyBenchmark {
                 .value_type = options.row_type,
                 .max_rows = options.n_rows,
                 .stores_scores = policy.needs().static_scores(),
-                .scores_are_projections = policy.needs().key_projections,
+                .score_kind = policy.needs().score_kind(),
                 .stores_mass = policy.needs().column_mass,
                 .stores_output_norms = policy.needs().output_weights}),
         attention_({.n_heads = kGroupSize * options.n_kv_heads,
@@ -245,6 +245,11 @@ class PolicyBenchmark {
     for (int i = first; shape_.stores_mass && i < first + n_rows; ++i) {
       cache.mass(0, head)[cache.rows(0, head).n - (first + n_rows - i)] =
           static_cast<int64_t>(splitmix64(static_cast<uint64_t>(i)) >> 24);
+    }
+    const bool is_replayed = policy_.needs().replay.is_wanted();
+    for (int i = first; is_replayed && i < first + n_rows; ++i) {
+      cache.scores(0, head)[cache.rows(0, head).n - (first + n_rows - i)] =
+          static_cast<float>(splitmix64(static_cast<uint64_t>(i)) >> 40) * 0x1p-24F;
     }
   }
 

@@ -13,6 +13,12 @@
 
 namespace winnow::engine {
 
+// How a session's prompts are rendered. A session carries it for those who tokenise them.
+struct ChatFormat {
+  bool has_template = true;
+  std::string chat_template = {};  // a name or a template's text; empty: the one in the model file
+};
+
 // The turn is document, blank line, question, inside a chat template, behind a system message if there is one. The pieces
 // are tokenised apart, so that a document's tokens do not depend on the question (docs/decisions/prompt-pieces.md).
 struct PromptText {

@@ -11,12 +11,20 @@ namespace winnow::engine {
 namespace {
 
 // With allow_beyond_context the context is as long as the run needs: n_read positions before the prompt, the prompt, and
-// what is generated.
-SessionOptions with_room(SessionOptions options, const model::Model& model, int n_read,
-                         const PromptTokens& prompt, int n_predict) {
+// what is generated or, before that, replayed.
+SessionOptions with_room(SessionOptions options, const model::Model& model,
+                         const policy::Policy& policy, int n_read, const PromptTokens& prompt,
+                         int n_predict) {
   if (options.allow_beyond_context) {
+    int n_more = std::max(n_predict, 0);
+    if (policy.needs().replay.is_wanted()) {
+      const ReplayText text = replay_text(model, options.chat, prompt, 0);
+      n_more = std::max(n_more, replay_size(text.request, static_cast<int>(text.document.size()),
+                                            policy.needs().replay.chunk)
+                                    .n_most);
+    }
     options.n_ctx = std::max(options.n_ctx > 0 ? options.n_ctx : model.hyper().n_ctx_scaled,
-                             n_read + prompt.size() + std::max(n_predict, 0));
+                             n_read + prompt.size() + n_more);
   }
   return options;
 }
@@ -30,12 +38,13 @@ int n_beside(const SavedSession& saved, const NextPrompt& prompt) {
 
 }  // namespace
 
-Run::Run(model::Model& model, policy::Policy policy, PromptTokens prompt, const RunOptions& options)
+Run::Run(model::Model& model, const policy::Policy& policy, PromptTokens prompt,
+         const RunOptions& options)
     : model_(model),
       prompt_(std::move(prompt)),
       options_(options),
-      session_(model, std::move(policy),
-               with_room(options.session, model, 0, prompt_, options.generate.n_predict)) {
+      session_(model, policy,
+               with_room(options.session, model, policy, 0, prompt_, options.generate.n_predict)) {
   prepare();
 }
 
@@ -43,8 +52,8 @@ Run::Run(model::Model& model, SavedSession&& saved, NextPrompt prompt, const Run
     : model_(model),
       options_(options),
       session_(model, std::move(saved),
-               with_room(options.session, model, n_beside(saved, prompt), prompt.tokens,
-                         options.generate.n_predict)) {
+               with_room(options.session, model, saved.policy, n_beside(saved, prompt),
+                         prompt.tokens, options.generate.n_predict)) {
   prompt_ = prompt.is_whole ? session_.rejoin(prompt.tokens) : std::move(prompt.tokens);
   n_cached_ = static_cast<int>(session_.transcript().tokens.size());
   prepare();

@@ -60,7 +60,8 @@ class Run {
  public:
   // Plans the run, and measures where it may choose weights. Throws what Session throws, or resource_exhausted when the
   // plan does not fit.
-  Run(model::Model& model, policy::Policy policy, PromptTokens prompt, const RunOptions& options);
+  Run(model::Model& model, const policy::Policy& policy, PromptTokens prompt,
+      const RunOptions& options);
   // Throws what Session::rejoin throws too.
   Run(model::Model& model, SavedSession&& saved, NextPrompt prompt, const RunOptions& options);
 

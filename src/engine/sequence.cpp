@@ -1,6 +1,7 @@
 #include "engine/sequence.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -26,6 +27,37 @@ void check_place(const Sequence& sequence, const ForkOptions& options) {
     throw Error(ErrorCode::kInvalidArgument,
                 "the rows of a fork lie where those of the sequence do: both in the host's memory, "
                 "or both in a GPU's");
+  }
+}
+
+// Whether all positions that were fed have a row in every head that policies cut.
+bool holds_all_rows(const Sequence& sequence) {
+  const cache::CacheShape& shape = sequence.cache.shape();
+  for (int layer = 0; layer < shape.n_layers; ++layer) {
+    for (int kv_head = 0; shape.swa_window(layer) == 0 && kv_head < shape.n_kv_heads; ++kv_head) {
+      if (sequence.cache.rows(layer, kv_head).n_visible() != sequence.positions_fed) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+// A replay can be made up for as long as all rows are there.
+void check_replayable(const Sequence& sequence, const policy::Policy& policy, bool is_cut) {
+  if (!policy.needs().replay.is_wanted() || has_replay_scores(sequence, policy)) {
+    return;
+  }
+  std::string problem;
+  if (!holds_all_rows(sequence)) {
+    problem = "has documents replayed with the full cache, and the sequence did not keep all rows";
+  } else if (is_cut && sequence.positions_fed > 0) {
+    problem = "has documents replayed before rows go, and none was given to replay";
+  }
+  if (!problem.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "policy '" + policy.spec() + "' " + problem +
+                                                 " under its own policy '" +
+                                                 sequence.policy.spec() + "'");
   }
 }
 
@@ -173,9 +205,13 @@ std::vector<cache::HeadRows> all_rows(const cache::Cache& cache) {
 
 // Whether the static scores in the sequence's cache are those that the policy needs.
 bool stores_scores_of(const Sequence& sequence, const policy::Policy& policy) {
+  if (policy.needs().replay.is_wanted()) {
+    return has_replay_scores(sequence, policy);
+  }
   const kernels::ScoreDirections* const stored = sequence.policy.score_directions();
   const kernels::ScoreDirections* const needed = policy.score_directions();
   return sequence.cache.shape().stores_scores &&
+         sequence.cache.shape().score_kind == policy.needs().score_kind() &&
          (stored == needed || (stored != nullptr && needed != nullptr && *stored == *needed));
 }
 
@@ -190,12 +226,14 @@ void compute_static_scores(const policy::Policy& policy, int n_kv_heads, Evictor
   evictor.parallel().run(static_cast<int>(rows.size()), [&](int item, int thread) {
     const auto head = static_cast<size_t>(item);
     rows[head].scores = nullptr;
-    rows[head].scores_are_projections = false;
+    rows[head].score_kind = policy.needs().score_kind();
     if (!is_wanted) {
       return;
     }
     scores[head].resize(static_cast<size_t>(rows[head].n));
-    if (directions == nullptr) {
+    if (policy.needs().replay.is_wanted()) {  // is yet to come
+      std::ranges::fill(scores[head], std::numeric_limits<float>::infinity());
+    } else if (directions == nullptr) {
       kernels::static_scores(rows[head], {}, scores[head]);
     } else {
       kernels::project_keys(rows[head], *directions, item / n_kv_heads, item % n_kv_heads,
@@ -203,7 +241,6 @@ void compute_static_scores(const policy::Policy& policy, int n_kv_heads, Evictor
                             scores[head]);
     }
     rows[head].scores = scores[head].data();
-    rows[head].scores_are_projections = directions != nullptr;
   });
 }
 
@@ -234,7 +271,7 @@ Sequence copy(const Sequence& sequence, CopyTarget target, const std::vector<cac
   cache::CacheShape shape = sequence.cache.shape();
   const policy::Needs needs = target.policy.needs();
   shape.stores_scores = needs.static_scores();
-  shape.scores_are_projections = needs.key_projections;
+  shape.score_kind = needs.score_kind();
   shape.stores_mass = needs.column_mass;
   shape.stores_output_norms = needs.output_weights;
   shape.stores_rotations = target.policy.is_contiguous();
@@ -298,6 +335,12 @@ void EvictionStats::add(const policy::Choice& choice, double took_ms) {
   n_query_head_cuts += std::ssize(choice.query_head_rows);
 }
 
+bool has_replay_scores(const Sequence& sequence, const policy::Policy& policy) {
+  return sequence.cache.shape().stores_scores &&
+         sequence.policy.needs().replay == policy.needs().replay &&
+         sequence.policy.options().n_sink == policy.options().n_sink;
+}
+
 cache::CacheShape cache_shape(const model::Hyperparameters& hyper, cache::RowType key_type,
                               cache::RowType value_type, const policy::Policy& policy,
                               int max_rows) {
@@ -308,7 +351,7 @@ cache::CacheShape cache_shape(const model::Hyperparameters& hyper, cache::RowTyp
           .value_type = value_type,
           .max_rows = max_rows,
           .stores_scores = policy.needs().static_scores(),
-          .scores_are_projections = policy.needs().key_projections,
+          .score_kind = policy.needs().score_kind(),
           .stores_mass = policy.needs().column_mass,
           .stores_output_norms = policy.needs().output_weights,
           .stores_rotations = policy.is_contiguous(),
@@ -365,6 +408,20 @@ bool needs_turns(const policy::Policy& policy) {
   return policy.needs().query_moments || (directions != nullptr && directions->is_before_rotation);
 }
 
+size_t replay_bytes(const model::Hyperparameters& hyper, const cache::CacheShape& shape,
+                    const policy::Policy& policy, const ReplaySize& replay, int n_threads) {
+  return replay.n_parts == 0
+             ? 0
+             : ReplayScores::bytes(shape, hyper.n_heads,
+                                   {.n_sink = policy.options().n_sink,
+                                    .begin = 0,
+                                    .end = replay.n_most_scored,
+                                    .first_pos = 0,
+                                    .n_tokens = replay.n_most,
+                                    .weighs_outputs = policy.needs().replay.weighs_outputs},
+                                   n_threads);
+}
+
 size_t policy_bytes(const model::Hyperparameters& hyper, const policy::Policy& policy) {
   return kernels::QueryWindow::bytes(window_shape(hyper, policy)) +
          (policy.needs().query_moments ? kernels::QueryMoments::bytes(moments_shape(hyper)) : 0) +
@@ -407,6 +464,7 @@ Sequence fork(const Sequence& sequence, ForkOptions options, Evictor& evictor) {
                                                  "must be resolved before a fork is cut to it");
   }
   check_seen(sequence, *options.policy);
+  check_replayable(sequence, *options.policy, options.is_cut);
   check_rotations(sequence, *options.policy);
   if (sequence.cache.remote() != nullptr) {
     return cut_copy(sequence, options, max_rows, evictor);
@@ -425,7 +483,7 @@ Sequence fork(const Sequence& sequence, ForkOptions options, Evictor& evictor) {
     view.key_directions = &directions;
   }
   policy::Choice choice;
-  const bool is_cut = options.policy->choose(views, evictor.parallel(), choice);
+  const bool is_cut = options.is_cut && options.policy->choose(views, evictor.parallel(), choice);
   const auto n_kv_heads = static_cast<size_t>(sequence.cache.shape().n_kv_heads);
   for (size_t i = 0; is_cut && i < choice.kept.size(); ++i) {
     const auto layer = static_cast<size_t>(views[i / n_kv_heads].layer);

@@ -9,6 +9,7 @@
 
 #include "cache/cache.h"
 #include "cache/remote_rows.h"
+#include "engine/replay.h"
 #include "kernels/query_moments.h"
 #include "kernels/query_window.h"
 #include "kernels/residual_similarity.h"
@@ -54,6 +55,7 @@ struct Sequence {
   bool evicted_during_prompt = false;  // some prompt token attended to rows already cut
   bool is_usable = true;               // false after a cancelled or failed step: layers disagree
   EvictionStats evictions;
+  double replay_ms = 0;  // that replays took
 
   // What the next token's query and key are rotated to.
   int next_rotation() const {
@@ -75,12 +77,19 @@ struct ForkOptions {
   int max_rows = 0;  // rows a head may ever hold; 0: as many as the sequence's
   // Where rows in a device's memory are copied to; empty where they lie in the host's.
   std::function<std::shared_ptr<cache::RemoteRows>(const cache::CacheShape&)> make_rows = {};
+  // Of all documents read, for Engine::fork: needed where the policy has them replayed and the sequence's own did not.
+  std::vector<ReplayText> replays = {};
+  bool is_cut =
+      true;  // false: all rows are copied under the policy, and those of a replay are still to be found
 };
+
+// Whether the sequence's rows have the scores that the policy has a replay for.
+bool has_replay_scores(const Sequence& sequence, const policy::Policy& policy);
 
 // An independent copy: rows, policy, positions and statistics. Its peak begins with what it holds. The scores that the policy
 // needs and the sequence's cache does not store are computed from the keys: the same bits. Throws invalid_argument for a sequence
 // that is not usable, where more rows than max_rows would be copied, where the policy needs queries, their moments or column
-// mass that the sequence's own did not, and for rows in another memory than make_rows makes; resource_exhausted without address
+// mass that the sequence's own did not, or a replay where that was another or rows are gone, and for rows in another memory than make_rows makes; resource_exhausted without address
 // space for it.
 Sequence fork(const Sequence& sequence, ForkOptions options, Evictor& evictor);
 
@@ -116,6 +125,10 @@ policy::KeyDirections key_directions(const model::Hyperparameters& hyper,
 
 // Whether a step of such a sequence needs how far its tokens are rotated (kernels::Slice::needs_turns).
 bool needs_turns(const policy::Policy& policy);
+
+// What finding the scores of a part of a replay takes; nothing where there is none.
+size_t replay_bytes(const model::Hyperparameters& hyper, const cache::CacheShape& shape,
+                    const policy::Policy& policy, const ReplaySize& replay, int n_threads);
 
 // What these will take, beside the cache.
 size_t policy_bytes(const model::Hyperparameters& hyper, const policy::Policy& policy);

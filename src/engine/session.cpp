@@ -93,7 +93,7 @@ Session::Session(const model::Model& model, policy::Policy policy, const Session
       engine_(model, with_context(options.engine, n_ctx_)),
       shape_(cache_shape(model.hyper(), options.key_type, options.value_type, policy_, 0)) {
   check_order(order_, prompt_eviction(options.evict), policy_);
-  check_filters(policy_, model);
+  check_suits(policy_, model);
   shape_.is_remote = options.engine.is_on_gpu;
   if (shape_.is_remote) {
     check_gathered_on_gpu(policy_);
@@ -125,8 +125,23 @@ int Session::next_rotation() const {
   return next + (transcript_.pending ? 1 : 0);
 }
 
+ReplaySize Session::replay_size(const PromptTokens& prompt) const {
+  if (!policy().needs().replay.is_wanted()) {
+    return {};
+  }
+  const bool is_document_alone =
+      options_.evict == EvictWhen::kBeforeQuestion && !prompt.document.empty();
+  const ReplayText text =
+      replay_text(model_, options_.chat, is_document_alone ? prompt.up_to_question() : prompt, 0);
+  return engine::replay_size(text.request, static_cast<int>(text.document.size()),
+                             policy().needs().replay.chunk);
+}
+
 int Session::rotation_end(const PromptTokens& prompt) const {
-  const int whole = next_rotation() + prompt.size();
+  const int n_before_replay =
+      options_.evict == EvictWhen::kBeforeQuestion ? prompt.up_to_question().size() : prompt.size();
+  const int whole =
+      next_rotation() + std::max(prompt.size(), n_before_replay + replay_size(prompt).n_most);
   if (!policy().counts_rows() || options_.evict == EvictWhen::kAfterPrompt) {
     return whole;
   }
@@ -181,9 +196,12 @@ void Session::check_room(const PromptTokens& prompt) const {
           : "a context (-c) of " +
                 (needed > trained ? std::to_string(needed) : "up to " + std::to_string(trained)) +
                 " has room";
+  const int n_replayed = replay_size(prompt).n_most;
+  const std::string replayed =
+      n_replayed == 0 ? "" : " (and " + std::to_string(n_replayed) + " to replay it)";
   throw Error(ErrorCode::kInvalidArgument, "the prompt has " + std::to_string(prompt.size()) +
-                                               " tokens, the context " + std::to_string(n_ctx_) +
-                                               fed + "; " + advice);
+                                               " tokens" + replayed + ", the context " +
+                                               std::to_string(n_ctx_) + fed + "; " + advice);
 }
 
 int Session::n_cached(int layer, int kv_head) const {
@@ -224,7 +242,8 @@ Plan Session::plan(const PromptTokens& prompt, int n_predict, WantedLogits logit
                     .n_predict = n_predict < 0 ? most : std::min(n_predict, most),
                     .evict = options_.evict,
                     .order = order_,
-                    .n_batch = options_.engine.n_batch},
+                    .n_batch = options_.engine.n_batch,
+                    .replay = replay_size(prompt)},
                    logits);
 }
 
@@ -275,7 +294,10 @@ Engine::Workload Session::workload(const PlanInput& input, WantedLogits logits,
           .n_rows = std::max(max_rows, shape_.max_rows),
           .is_contiguous = policy().is_contiguous(),
           .is_legacy = input.evict == EvictWhen::kLegacyOrder,
-          .rotation_end = sequence_ ? sequence_->cache.rotation_end() : 0};
+          .rotation_end = sequence_ ? sequence_->cache.rotation_end() : 0,
+          .n_replayed = input.replay.n_most,
+          .replay_bytes = replay_bytes(model_.hyper(), shape_, policy(), input.replay,
+                                       options_.engine.n_threads)};
 }
 
 // With before-question eviction the prompt is fed in two parts, and only the scratch for attention sees both.
@@ -345,7 +367,10 @@ std::vector<float> Session::read(const PromptTokens& prompt, const ReadOptions& 
 std::vector<float> Session::feed(const PromptTokens& part, const FeedOptions& options,
                                  WantedLogits wanted) {
   const std::vector<Token> tokens = part.all();
-  const Feed feed{.sequence = &*sequence_, .tokens = tokens, .logits = wanted};
+  const ReplayText replay = policy().needs().replay.is_wanted()
+                                ? replay_text(model_, options_.chat, part, n_positions())
+                                : ReplayText{};
+  const Feed feed{.sequence = &*sequence_, .tokens = tokens, .logits = wanted, .replay = &replay};
   // A budget in percent covers the documents; the rows of what stands around them come on top as they are read.
   transcript_.prompts.push_back(part.at(n_positions()));
   std::vector<float> logits;
@@ -427,6 +452,35 @@ Generation Session::generate(const GenerateOptions& options, const GenerateCallb
   return result;
 }
 
+std::vector<ReplayText> Session::replays() const {
+  const ReplayRequest request = replay_request(model_, options_.chat, transcript_.is_turn_open());
+  std::vector<ReplayText> replays;
+  for (const ReadPrompt& prompt : transcript_.prompts) {
+    const auto first = transcript_.tokens.begin();
+    replays.push_back({.request = request,
+                       .document_begin = prompt.document_begin,
+                       .document = {first + prompt.document_begin, first + prompt.document_end}});
+  }
+  return replays;
+}
+
+int Session::check_replay_room(std::span<const ReplayText> replays,
+                               const policy::Policy& policy) const {
+  int n_most = 0;
+  for (const ReplayText& text : replays) {
+    const auto n_document = static_cast<int>(text.document.size());
+    n_most = std::max(
+        n_most, engine::replay_size(text.request, n_document, policy.needs().replay.chunk).n_most);
+  }
+  if (n_positions() + n_most > n_ctx_) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "policy '" + policy.spec() + "' takes " + std::to_string(n_most) +
+                    " positions to replay what was read, of which " +
+                    std::to_string(n_ctx_ - n_positions()) + " are left in the context");
+  }
+  return n_most;
+}
+
 std::unique_ptr<Session> Session::fork(const std::optional<policy::Policy>& policy) const {
   SessionOptions options = options_;
   options.n_ctx = n_ctx_;
@@ -442,9 +496,14 @@ std::unique_ptr<Session> Session::fork(const std::optional<policy::Policy>& poli
   if (policy) {
     copy->policy_.resolve(budget_context(transcript_.prompts, copy->policy_, copy->shape_));
   }
-  check_fits({.kv_peak_bytes = forked_bytes(sequence_->cache, copy->policy_)},
-             shape_.reserved_bytes(), options.engine.n_threads);
   ForkOptions fork_options;
+  size_t peak_bytes = forked_bytes(sequence_->cache, copy->policy_);
+  if (policy && policy->needs().replay.is_wanted() && !has_replay_scores(*sequence_, *policy)) {
+    fork_options.replays = replays();
+    peak_bytes =
+        shape_.full_bytes(n_positions() + check_replay_room(fork_options.replays, *policy));
+  }
+  check_fits({.kv_peak_bytes = peak_bytes}, shape_.reserved_bytes(), options.engine.n_threads);
   if (policy) {
     fork_options.policy = std::move(copy->policy_);
   }

@@ -19,12 +19,6 @@ namespace winnow::engine {
 
 struct SavedSession;
 
-// How a session's prompts are rendered. A session carries it for those who tokenise them.
-struct ChatFormat {
-  bool has_template = true;
-  std::string chat_template = {};  // a name or a template's text; empty: the one in the model file
-};
-
 struct SessionOptions {
   cache::RowType key_type = cache::RowType::kF16;
   cache::RowType value_type = cache::RowType::kF16;
@@ -135,7 +129,12 @@ class Session {
   // Behind the last position that reading a prompt rotates to.
   int rotation_end(const PromptTokens& prompt) const;
   policy::Policy& own_policy() { return sequence_ ? sequence_->policy : policy_; }
+  // What is replayed once a prompt's document has been read; nothing under most policies.
+  ReplaySize replay_size(const PromptTokens& prompt) const;
   void check_room(const PromptTokens& prompt) const;
+  std::vector<ReplayText> replays() const;  // of all documents read
+  // The most tokens of a part of these. Throws invalid_argument where the context has no room for it.
+  int check_replay_room(std::span<const ReplayText> replays, const policy::Policy& policy) const;
   int n_cached(int layer, int kv_head) const;
   Held held() const;
   void resolve_budget(std::span<const ReadPrompt> read);

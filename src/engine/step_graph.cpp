@@ -85,13 +85,15 @@ StepGraph StepGraphs::build(const GraphShape& shape) {
     ggml_set_input(step.positions);
   }
   ggml_tensor* attended_residual = nullptr;
+  ggml_tensor* attention_input = nullptr;
   const model::GraphBuilder builder{
       .ctx = ctx,
       .hyper = hyper,
       .weights = is_prompt_class(shape.n_tokens) ? model_.prompt_weights() : model_.weights(),
       .positions = step.positions,
       .n_ctx = n_ctx_,
-      .attended_residual = shape.compares_residual ? &attended_residual : nullptr};
+      .attended_residual = shape.compares_residual ? &attended_residual : nullptr,
+      .attention_input = shape.is_observed ? &attention_input : nullptr};
 
   ggml_tensor* x = nullptr;  // the residual stream [n_embd, n_tokens]
   if (shape.first_layer == 0 && shape.n_layers > 0) {
@@ -114,10 +116,13 @@ StepGraph StepGraphs::build(const GraphShape& shape) {
   for (int layer = shape.first_layer; layer < shape.first_layer + shape.n_layers; ++layer) {
     kernels::LayerOps* const ops = &ops_[static_cast<size_t>(layer)];
     const model::Projections qkv = model_.family().before_attention(builder, layer, x);
-    if (shape.is_observed) {  // nothing reads the node, so it has to be named
-      ggml_build_forward_expand(step.graph, kernels::build_observe(ctx, ops, qkv.q, qkv.k, qkv.v));
-    }
     ggml_tensor* const appended = kernels::build_append(ctx, ops, qkv.k, qkv.v);
+    if (shape
+            .is_observed) {  // who observes finds the rows in the cache; nothing reads the node, so it has to be named
+      ggml_build_forward_expand(step.graph, appended);
+      ggml_build_forward_expand(
+          step.graph, kernels::build_observe(ctx, ops, qkv.q, qkv.k, qkv.v, attention_input));
+    }
     ggml_tensor* const attended = kernels::build_attend(ctx, ops, qkv.q, appended);
     ggml_tensor* const before = x;
     x = model_.family().after_attention(builder, layer, x, attended);
@@ -137,8 +142,8 @@ void StepGraphs::add_up_to_append(const model::GraphBuilder& builder, const Grap
   kernels::LayerOps* const ops = &ops_[static_cast<size_t>(shape.first_layer)];
   const model::Projections qkv = model_.family().before_attention(builder, shape.first_layer, x);
   if (shape.is_observed) {
-    ggml_build_forward_expand(step.graph,
-                              kernels::build_observe(builder.ctx, ops, qkv.q, qkv.k, qkv.v));
+    ggml_build_forward_expand(step.graph, kernels::build_observe(builder.ctx, ops, qkv.q, qkv.k,
+                                                                 qkv.v, *builder.attention_input));
   }
   step.queries = qkv.q;
   step.values = qkv.v;

@@ -168,8 +168,11 @@ Answers::Shared Answers::read_shared(const Prompt& prompt, std::span<const Arm> 
   const Stopwatch stopwatch;
   policy::Needs needs = needs_of(arms);
   needs.column_mass |= is_by_role_;
-  shared.read = std::make_unique<Session>(model_, policy::Policy::full(needs),
-                                          session_options(settings_, prompt.n_longest()));
+  const int n_replayed =
+      replay_room(model_, settings_, arms, static_cast<int>(prompt.document.document.size()));
+  shared.read =
+      std::make_unique<Session>(model_, policy::Policy::full(needs),
+                                session_options(settings_, prompt.n_longest() + n_replayed));
   shared.read->read(prompt.document, {.logits = engine::WantedLogits::kNone, .cancel = cancel});
   for (size_t i = 0; is_asked && i < prompt.questions.size(); ++i) {
     shared.asked.push_back(shared.read->fork());

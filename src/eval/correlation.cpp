@@ -105,6 +105,12 @@ void Correlation::measure(const SampleId& sample, std::span<const Arm> arms,
     check_cancel(cancel);
     try {
       check_filters(arm.policy, window);
+      if (arm.policy.needs().replay.is_wanted()) {
+        throw Error(ErrorCode::kInvalidArgument,
+                    "policy '" + arm.policy.spec() +
+                        "' has its scores from a replay, which there is none of here: they are "
+                        "attention themselves");
+      }
     } catch (const Error& error) {
       refuse(sample, {&arm, 1}, error, done);
       continue;

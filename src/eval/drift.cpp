@@ -86,7 +86,8 @@ void Drift::measure(const SampleId& sample, std::span<const Arm> arms,
     refuse(sample, arms, error, done);
     return;
   }
-  TextRun run(model_, settings_, n_positions, needs_of(arms), cancel);
+  TextRun run(model_, settings_, n_positions, needs_of(arms), cancel,
+              replay_room(model_, settings_, arms, sample.n_tokens));
   const Stopwatch prefill;
   const Token first = likeliest(run.read(window.tokens));
   const double prefill_ms = prefill.ms();

@@ -1,5 +1,7 @@
 #include "eval/experiment.h"
 
+#include <algorithm>
+
 namespace winnow::eval {
 
 engine::SessionOptions session_options(const ModelSettings& settings, int n_ctx) {
@@ -11,6 +13,22 @@ engine::SessionOptions session_options(const ModelSettings& settings, int n_ctx)
   options.engine = settings.engine;
   options.chat = settings.chat;
   return options;
+}
+
+int replay_room(const model::Model& model, const ModelSettings& settings, std::span<const Arm> arms,
+                int n_document) {
+  int n_most = 0;
+  for (const Arm& arm : arms) {
+    const policy::Replay replay = arm.policy.needs().replay;
+    for (const bool is_turn_open : {false, true}) {
+      if (replay.is_wanted()) {
+        const engine::ReplayRequest request =
+            engine::replay_request(model, settings.chat, is_turn_open);
+        n_most = std::max(n_most, engine::replay_size(request, n_document, replay.chunk).n_most);
+      }
+    }
+  }
+  return n_most;
 }
 
 engine::PromptText prompt_text(const ModelSettings& settings, const std::string& document,

@@ -26,6 +26,9 @@ struct ModelSettings {
 
 // A session of at most n_ctx positions that is run so.
 engine::SessionOptions session_options(const ModelSettings& settings, int n_ctx);
+// The most positions that an arm takes to have n_document tokens replayed; 0 where none does.
+int replay_room(const model::Model& model, const ModelSettings& settings, std::span<const Arm> arms,
+                int n_document);
 // A turn in the sessions' chat format.
 engine::PromptText prompt_text(const ModelSettings& settings, const std::string& document,
                                const std::string& question);

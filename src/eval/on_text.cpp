@@ -34,7 +34,7 @@ TextWindow OnText::window_of(const SampleId& sample, int n_tokens, int n_positio
 }
 
 void OnText::check_filters(const policy::Policy& policy, const TextWindow& window) const {
-  engine::check_filters(policy, model_);
+  engine::check_suits(policy, model_);
   if (policy.filters() == nullptr) {
     return;
   }

@@ -111,7 +111,8 @@ void Ppl::measure(const SampleId& sample, std::span<const Arm> arms,
     refuse(sample, arms, error, done);
     return;
   }
-  TextRun run(model_, settings_, n_tokens, needs_of(arms), cancel);
+  TextRun run(model_, settings_, n_tokens, needs_of(arms), cancel,
+              has_context ? replay_room(model_, settings_, arms, sample.n_tokens) : 0);
   const Stopwatch prefill;
   if (has_context) {
     run.read(std::span(window.tokens).first(static_cast<size_t>(sample.n_tokens)));

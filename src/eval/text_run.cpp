@@ -18,12 +18,12 @@ engine::EngineOptions with_context(engine::EngineOptions options, int n_ctx) {
 }  // namespace
 
 TextRun::TextRun(const model::Model& model, const ModelSettings& settings, int n_positions,
-                 const policy::Needs& needs, const std::atomic<bool>* cancel)
+                 const policy::Needs& needs, const std::atomic<bool>* cancel, int n_replayed)
     : model_(model),
       settings_(settings),
-      n_positions_(n_positions),
+      n_positions_(n_positions + n_replayed),
       cancel_(cancel),
-      engine_(model, with_context(settings.engine, n_positions)),
+      engine_(model, with_context(settings.engine, n_positions_)),
       parallel_(settings.engine.n_threads),
       base_(empty_sequence(policy::Policy::full(needs))) {}
 
@@ -47,9 +47,30 @@ Sequence TextRun::arm(const Arm& arm, int n_document) {
     feed(sequence, context_, WantedLogits::kNone, engine::PromptEviction::kLegacyOrder);
     return sequence;
   }
+  const bool is_replayed = policy.needs().replay.is_wanted();
+  if (is_replayed && context_.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "policy '" + policy.spec() +
+                    "' has documents replayed, and this text is fed token by token");
+  }
   // A copy has what its policy needs of the queries that were read; where none were, it collects them itself.
-  return base_.positions_fed > 0 ? engine_.fork(base_, {.policy = std::move(policy), .max_rows = 0})
-                                 : empty_sequence(std::move(policy));
+  if (base_.positions_fed == 0) {
+    return empty_sequence(std::move(policy));
+  }
+  engine::ForkOptions options{.policy = std::move(policy)};
+  if (is_replayed) {
+    options.replays.push_back(replay());
+  }
+  return engine_.fork(base_, std::move(options));
+}
+
+// The text as a document whose turn is open.
+engine::ReplayText TextRun::replay() const {
+  const model::Vocabulary& vocabulary = model_.vocabulary();
+  const bool has_bos = vocabulary.adds_bos() && context_.front() == vocabulary.bos();
+  return {.request = engine::replay_request(model_, settings_.chat, /*is_turn_open=*/true),
+          .document_begin = has_bos ? 1 : 0,
+          .document = {context_.begin() + (has_bos ? 1 : 0), context_.end()}};
 }
 
 std::vector<float> TextRun::feed(Sequence& sequence, std::span<const Token> tokens) {

@@ -13,9 +13,10 @@ namespace winnow::eval {
 
 class TextRun {
  public:
-  // For sequences of up to n_positions. What `needs` names is kept of the text. All but the needs outlive it.
+  // For sequences of up to n_positions, and n_replayed more while a replay is under way. What `needs` names is kept of the
+  // text. All but the needs outlive it.
   TextRun(const model::Model& model, const ModelSettings& settings, int n_positions,
-          const policy::Needs& needs, const std::atomic<bool>* cancel);
+          const policy::Needs& needs, const std::atomic<bool>* cancel, int n_replayed = 0);
 
   // Reads the text that all arms begin with, with the full cache; returns the last logits [n_vocab]. The observer (may be null)
   // is shown what attention takes.
@@ -25,7 +26,7 @@ class TextRun {
   std::span<const policy::LayerView> view() { return engine_.view(base_); }
   // A copy of what was read, cut to the arm's policy, or what an arm in legacy order has read by itself; where nothing was
   // read, an empty sequence under the policy. A budget in percent refers to n_document tokens. Throws invalid_argument where
-  // the budget does not work out, and for legacy order where it is not possible or nothing was read.
+  // the budget does not work out, for legacy order where it is not possible, and for that and replays where nothing was read.
   engine::Sequence arm(const Arm& arm, int n_document);
 
   // Feeds tokens to an arm without cutting it; returns all logits [n_tokens, n_vocab].
@@ -38,6 +39,7 @@ class TextRun {
   kernels::ParallelFor& parallel() { return parallel_; }
 
  private:
+  engine::ReplayText replay() const;
   engine::Sequence empty_sequence(policy::Policy policy);
   std::vector<float> feed(engine::Sequence& sequence, std::span<const model::Token> tokens,
                           engine::WantedLogits wanted, engine::PromptEviction eviction,

@@ -88,10 +88,11 @@ void Tuner::choose_questions() {
 }
 
 void Tuner::read_document() {
-  policy::Needs needs;
+  std::vector<Arm> arms;
   for (const std::string& spec : options_.policies) {
-    needs.add(policy::Policy::parse(spec, "50%").needs());
+    arms.push_back({.policy = policy::Policy::parse(spec, "50%")});
   }
+  const policy::Needs needs = needs_of(arms);
   const engine::PromptTokens document =
       engine::tokenize_document(model_, prompt_text(options_.model, document_, ""));
   int n_longest = 0;
@@ -100,9 +101,12 @@ void Tuner::read_document() {
       n_longest = std::max(n_longest, question.tokens.size());
     }
   }
+  const int n_replayed =
+      replay_room(model_, options_.model, arms, static_cast<int>(document.document.size()));
   full_ = std::make_unique<Session>(
       model_, policy::Policy::full(needs),
-      session_options(options_.model, document.size() + n_longest + options_.n_answer_tokens));
+      session_options(options_.model,
+                      document.size() + n_longest + options_.n_answer_tokens + n_replayed));
   full_->read(document, {.logits = engine::WantedLogits::kNone, .cancel = cancel_});
 }
 

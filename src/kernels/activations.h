@@ -20,6 +20,8 @@ struct LayerActivations {
   const float* queries;      // [n_tokens, n_heads, head_dim]
   const float* keys;         // [n_tokens, n_kv_heads, head_dim]
   const float* values;       // [n_tokens, n_kv_heads, head_dim]
+  int n_embd;
+  const float* inputs;  // [n_tokens, n_embd] what all three are projections of
 
   const float* query(int token, int head) const { return queries + at(token, shape.n_heads, head); }
   const float* key(int token, int kv_head) const {
@@ -49,7 +51,8 @@ class ActivationObserver {
   virtual ~ActivationObserver() = default;
 
   // Called for each layer and each run of tokens that pass it together, in order of position, by all of n_threads threads
-  // at the same time; each thread does its share. Tokens come once per layer.
+  // at the same time; each thread does its share. Tokens come once per layer; their rows are in the cache by then, but for legacy
+  // order.
   virtual void observe(const LayerActivations& activations, int thread, int n_threads) noexcept = 0;
 };
 

@@ -20,7 +20,8 @@ struct NewRows {
 };
 
 // Converts the rows to the cache's types. A finite element beyond the type's range is stored as its largest finite
-// value and counted. Where the target has scores, each row's is static_scores() of the key as stored.
+// value and counted. Where the target has scores, each row's is static_scores() of the key as stored, or +infinity where a
+// replay will say.
 cache::Cache::AppendCounts append_rows(const NewRows& rows, const cache::CacheShape& shape,
                                        const cache::Cache::Target& target) noexcept;
 

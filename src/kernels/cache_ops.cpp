@@ -347,7 +347,8 @@ void StepContext::compare(int layer, const ggml_tensor* before, const ggml_tenso
 }
 
 void StepContext::observe(const LayerOps& ops, const ggml_tensor* q, const ggml_tensor* k,
-                          const ggml_tensor* v, int thread, int n_threads) noexcept {
+                          const ggml_tensor* v, const ggml_tensor* input, int thread,
+                          int n_threads) noexcept {
   const TurnTable& turns = ops.swa_window > 0 ? turns_of_windowed_keys_ : turns_of_keys_;
   for (const Slice& slice : slices_) {
     if (slice.observer == nullptr) {
@@ -357,16 +358,19 @@ void StepContext::observe(const LayerOps& ops, const ggml_tensor* q, const ggml_
       return static_cast<const float*>(heads->data) +
              slice.first_token * heads->ne[0] * heads->ne[1];
     };
-    slice.observer->observe({.layer = ops.layer,
-                             .n_tokens = slice.n_tokens,
-                             .first_pos = slice.first_pos,
-                             .first_rotation = slice.first_rotation,
-                             .shape = shape_,
-                             .rotation = &turns.rotation(),
-                             .queries = tokens_of(q),
-                             .keys = tokens_of(k),
-                             .values = tokens_of(v)},
-                            thread, n_threads);
+    slice.observer->observe(
+        {.layer = ops.layer,
+         .n_tokens = slice.n_tokens,
+         .first_pos = slice.first_pos,
+         .first_rotation = slice.first_rotation,
+         .shape = shape_,
+         .rotation = &turns.rotation(),
+         .queries = tokens_of(q),
+         .keys = tokens_of(k),
+         .values = tokens_of(v),
+         .n_embd = static_cast<int>(input->ne[0]),
+         .inputs = static_cast<const float*>(input->data) + slice.first_token * input->ne[0]},
+        thread, n_threads);
   }
 }
 
@@ -480,12 +484,13 @@ ggml_tensor* build_compare(ggml_context* ctx, LayerOps* ops, ggml_tensor* before
 }
 
 ggml_tensor* build_observe(ggml_context* ctx, LayerOps* ops, ggml_tensor* q, ggml_tensor* k,
-                           ggml_tensor* v) {
-  WINNOW_CHECK(ggml_is_contiguous(q) && ggml_is_contiguous(k) && ggml_is_contiguous(v));
-  std::array<ggml_tensor*, 3> sources{q, k, v};
+                           ggml_tensor* v, ggml_tensor* input) {
+  std::array<ggml_tensor*, 4> sources{q, k, v, input};
+  WINNOW_CHECK(std::ranges::all_of(sources, ggml_is_contiguous));
   const auto work = [](ggml_tensor* dst, int thread, int n_threads, void* user_data) {
     const auto* const layer = static_cast<LayerOps*>(user_data);
-    layer->step->observe(*layer, dst->src[0], dst->src[1], dst->src[2], thread, n_threads);
+    layer->step->observe(*layer, dst->src[0], dst->src[1], dst->src[2], dst->src[3], thread,
+                         n_threads);
   };
   return ggml_custom_4d(ctx, GGML_TYPE_F32, 1, 1, 1, 1, sources.data(), sources.size(), work,
                         GGML_N_TASKS_MAX, ops);

@@ -99,9 +99,9 @@ class StepContext {
   // Prompt tokens' cosine of the residual stream before and after a layer's attention, both [n_embd, n_tokens].
   void compare(int layer, const ggml_tensor* before, const ggml_tensor* after, int thread,
                int n_threads) noexcept;
-  // Shows the slices' observers what attention takes; layouts as above.
+  // Shows the slices' observers what attention takes; layouts as above, input [n_embd, n_tokens].
   void observe(const LayerOps& ops, const ggml_tensor* q, const ggml_tensor* k,
-               const ggml_tensor* v, int thread, int n_threads) noexcept;
+               const ggml_tensor* v, const ggml_tensor* input, int thread, int n_threads) noexcept;
 
  private:
   // A piece of work for one thread: a tile of prompt lanes, or some blocks of a decoding slice.
@@ -175,9 +175,9 @@ ggml_tensor* build_append(ggml_context* ctx, LayerOps* ops, ggml_tensor* k, ggml
 ggml_tensor* build_compare(ggml_context* ctx, LayerOps* ops, ggml_tensor* before,
                            ggml_tensor* after);
 
-// Shows q, k and v to those who observe slices; has no output.
+// Shows q, k, v and what they are projections of to those who observe slices; has no output.
 ggml_tensor* build_observe(ggml_context* ctx, LayerOps* ops, ggml_tensor* q, ggml_tensor* k,
-                           ggml_tensor* v);
+                           ggml_tensor* v, ggml_tensor* input);
 
 // Attends over the caches after `appended`; returns [head_dim * n_heads, n_tokens].
 ggml_tensor* build_attend(ggml_context* ctx, LayerOps* ops, ggml_tensor* q, ggml_tensor* appended);

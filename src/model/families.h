@@ -26,6 +26,8 @@ struct GraphBuilder {
   int n_ctx;               // most positions of the session: some families rotate by it
   // The residual stream [n_embd, n_tokens] after the attention of the layer that is being built, where somebody asks for it.
   ggml_tensor** attended_residual = nullptr;
+  // What that layer's queries, keys and values are projections of [n_embd, n_tokens], likewise.
+  ggml_tensor** attention_input = nullptr;
 };
 
 struct Family {

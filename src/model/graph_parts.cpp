@@ -45,6 +45,9 @@ ggml_tensor* linear(const GraphBuilder& build, ggml_tensor* weight, ggml_tensor*
 }
 
 Projections project_heads(const GraphBuilder& build, const LayerWeights& w, ggml_tensor* x) {
+  if (build.attention_input != nullptr) {
+    *build.attention_input = x;
+  }
   if (w.wqkv != nullptr) {
     return project_heads_at_once(build, w, x);
   }

@@ -43,6 +43,7 @@ std::vector<std::string> describe(const Needs& needs) {
   add(needs.output_weights, "output weights");
   add(needs.key_sample.n_keys > 0, "first " + std::to_string(needs.key_sample.n_keys) + " keys");
   add(needs.roles, "roles");
+  add(needs.replay.is_wanted(), "replay in parts of " + std::to_string(needs.replay.chunk));
   return list;
 }
 

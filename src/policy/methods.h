@@ -25,12 +25,15 @@ struct Method {
   // Which of the last rows the method prefers by itself, beside those that the option n_recent protects.
   std::string_view own_guard = "none";
   bool needs_file = false;  // one of its options names a file that must be there
+  // Where a spec names no allocator of layers or heads.
+  std::string_view allocator = "uniform";
 };
 
 std::unique_ptr<Scorer> make_expected_attention(OptionReader&);
 std::unique_ptr<Scorer> make_h2o(OptionReader&);
 std::unique_ptr<Scorer> make_keydiff(OptionReader&);
 std::unique_ptr<Scorer> make_knorm(OptionReader&);
+std::unique_ptr<Scorer> make_kvzip(OptionReader&);
 std::unique_ptr<Scorer> make_lagkv(OptionReader&);
 std::unique_ptr<Scorer> make_qfilters(OptionReader&);
 std::unique_ptr<Scorer> make_qfilters_keysvd(OptionReader&);
@@ -52,6 +55,11 @@ inline constexpr Method kMethods[] = {
      "keeps the rows whose keys point elsewhere than the mean key"},
     {"knorm", "key", true, make_knorm, "reads 4 bytes a row, written at append", 0,
      "keeps the rows whose keys have the lowest L2 norm"},
+    {"kvzip", "attention", false, make_kvzip,
+     "reads 4 bytes a row, written when its document is replayed: that takes longer than reading "
+     "it",
+     16, "keeps the rows that the model needs to repeat the document",
+     "rows that were read or generated after the document", false, "pool"},
     {"lagkv", "value", false, make_lagkv, "reads each key and value twice", 16,
      "keeps the rows whose channels spread most, measured by the rows after them",
      "the last partition of lag rows, and the rest"},

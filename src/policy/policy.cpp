@@ -86,7 +86,15 @@ void add_transform(const TransformPart& part, Parts& parts, OptionReader& reader
   parts.transforms.push_back(&part);
 }
 
-Parts parts_of(const Spec& spec, OptionReader& reader) {
+// Whether some part divides the budget over layers or heads.
+bool is_divided(const Parts& parts) {
+  return std::ranges::any_of(parts.allocators, [](const AllocatorPart* part) {
+    return part->divides_layers || part->divides_heads;
+  });
+}
+
+// Of a method that may be unknown.
+Parts parts_of(const Spec& spec, const Method* method, OptionReader& reader) {
   Parts parts;
   for (const std::string& name : spec.parts) {
     if (const TransformPart* const transform = find_transform(name)) {
@@ -102,6 +110,9 @@ Parts parts_of(const Spec& spec, OptionReader& reader) {
     } else {
       reader.add_problem(unknown_part(name));
     }
+  }
+  if (method != nullptr && !is_divided(parts)) {
+    parts.allocators.push_back(find_allocator(method->allocator));
   }
   std::ranges::stable_sort(parts.allocators, {},
                            [](const AllocatorPart* part) { return part->make_layers == nullptr; });
@@ -138,6 +149,15 @@ void give_preset(const std::string& preset, OptionReader& reader) {
   }
 }
 
+void give_implied(const Parts& parts, OptionReader& reader) {
+  for (const TransformPart* const part : parts.transforms) {
+    const Spec implied = parse_spec(":" + std::string(part->implied));
+    for (const GivenOption& option : implied.options) {
+      reader.give_default(option.name, option.value);
+    }
+  }
+}
+
 // The options of a method as another implementation calls them: qfilters_budget=512 is budget=512.
 void spell_as_ours(Spec& spec) {
   const std::string prefix = spec.method.substr(0, spec.method.find('@')) + "_";
@@ -170,14 +190,17 @@ void check_together(const PolicyOptions& options, OptionReader& reader) {
   }
 }
 
-// "knorm+rank+adakv"; uniform goes without saying.
+// "knorm+rank+adakv"; what the method has where nothing is named goes without saying.
 std::string parts_text(const Method& method, const Parts& parts) {
   std::string text(method.name);
   for (const TransformPart* const part : parts.transforms) {
     text += "+" + std::string(part->name);
   }
   for (const AllocatorPart* const part : parts.allocators) {
-    if (part->make_heads != make_uniform) {
+    const bool is_alone = std::ranges::count_if(parts.allocators, [](const AllocatorPart* other) {
+                            return other->divides_layers || other->divides_heads;
+                          }) == 1;
+    if (part->name != (is_alone ? method.allocator : std::string_view("uniform"))) {
       text += "+" + std::string(part->name);
     }
   }
@@ -226,9 +249,10 @@ Policy Policy::parse(std::string_view text, std::string_view default_budget) {
     reader.give_default("budget", default_budget);
   }
   give_preset(read_options<PresetOptions>(reader).preset, reader);
+  const Parts parts = parts_of(spec, policy.method_, reader);
+  give_implied(parts, reader);
   const size_t n_presets = reader.options().size();  // what they set is spelled out instead
   policy.options_ = read_options<PolicyOptions>(reader);
-  const Parts parts = parts_of(spec, reader);
   if (policy.method_ != nullptr) {
     policy.scorer_ = policy.method_->make(reader);
     policy.make_transforms(parts.transforms, reader);
@@ -244,6 +268,12 @@ Policy Policy::parse(std::string_view text, std::string_view default_budget) {
     reader.add_problem(
         "positions=contiguous turns keys as attention reads them, and the direction is of keys as "
         "they are stored; it takes positions=original");
+  }
+  if (policy.scorer_ != nullptr && policy.options_.positions != "original" &&
+      policy.scorer_->needs().replay.is_wanted()) {
+    reader.add_problem("positions=" + policy.options_.positions +
+                       " has the model read a document's replay at other places than the "
+                       "document; it takes positions=original");
   }
   throw_problems(text, reader.problems());
 
@@ -405,7 +435,8 @@ Sharing Policy::sharing() const {
 
 bool Policy::needs_all_layers() const {
   return !is_unlimited() &&
-         (heads_->sharing() == Sharing::kAll || (layers_ != nullptr && layers_->measures()));
+         (scorer_->needs().replay.is_wanted() || heads_->sharing() == Sharing::kAll ||
+          (layers_ != nullptr && layers_->measures()));
 }
 
 int64_t Policy::most_rows(int n_layers, int n_kv_heads) const {

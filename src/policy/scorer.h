@@ -26,6 +26,18 @@ namespace winnow::policy {
 
 struct Filters;
 
+// A second reading: once a document has been read, the model is asked to repeat it, and is fed it part by part as its own
+// answer. A row is worth the greatest attention that any of these tokens pays to it (engine/replay.h).
+struct Replay {
+  int chunk = 0;  // tokens of the document in a part; 0: no replay
+  // Each weight counts times what the row's value comes to in the layer's output, over the norm of what the token's query is
+  // made of.
+  bool weighs_outputs = false;
+
+  bool is_wanted() const { return chunk > 0; }
+  bool operator==(const Replay&) const = default;
+};
+
 // What a scorer reads beside the rows themselves. The engine collects that and nothing else; a policy whose needs
 // cannot be met is refused before anything runs.
 struct Needs {
@@ -34,8 +46,10 @@ struct Needs {
   bool values = false;
   // Kept beside them, for the methods that ask for it.
   bool key_norms = false;  // HeadRows::scores: the squared key norm, written at append
-  // HeadRows::scores: each key's projection on Scorer::score_directions(), written at append. Not both.
+  // HeadRows::scores: each key's projection on Scorer::score_directions(), written at append.
   bool key_projections = false;
+  // HeadRows::scores: what a replay of the row's document found. One of the three at most.
+  Replay replay = {};
   bool column_mass = false;  // HeadRows::mass: the softmax weights received from all queries so far
   float mass_decay = 1;      // each generated token multiplies the column mass so far with it
   bool residual_similarity = false;  // LayerView::similarity: of all prompt tokens so far
@@ -49,10 +63,17 @@ struct Needs {
   bool roles = false;  // LayerView::roles
 
   bool asks_keys_or_queries() const { return keys || n_queries > 0; }
-  bool static_scores() const { return key_norms || key_projections; }
+  bool static_scores() const { return key_norms || key_projections || replay.is_wanted(); }
+  cache::StaticScore score_kind() const {
+    if (replay.is_wanted()) {
+      return cache::StaticScore::kReplay;
+    }
+    return key_projections ? cache::StaticScore::kProjection : cache::StaticScore::kSquaredNorm;
+  }
 
   // What either asks for. Generated tokens decay the mass as these needs say, not as the others do; of projections on two
-  // methods' directions neither is kept, since forks compute theirs from the keys.
+  // methods' directions neither is kept, since forks compute theirs from the keys, nor of two replays, which forks have made
+  // anew.
   void add(const Needs& other) {
     asks_window_only = (asks_window_only || !asks_keys_or_queries()) &&
                        (other.asks_window_only || !other.asks_keys_or_queries());
@@ -70,7 +91,7 @@ struct Needs {
 };
 
 // For people and `winnow methods --json`: "keys", "values", "key norms", "column mass", "query moments", "residual
-// similarity", "last 64 queries", "output weights", "first 128 keys", "roles".
+// similarity", "last 64 queries", "output weights", "first 128 keys", "roles", "replay in parts of 2048".
 std::vector<std::string> describe(const Needs& needs);
 
 // One layer's rows, as attention sees them.

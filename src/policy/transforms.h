@@ -19,12 +19,15 @@ struct TransformPart {
   std::unique_ptr<SecondStage> (*make_second_stage)(OptionReader&);
   std::string_view cost;  // of each eviction, beside scoring and selecting
   std::string_view help;
+  std::string_view implied =
+      "";  // options that it gives where the spec does not, as a spec has them
 };
 
 std::unique_ptr<SecondStage> make_chunkkv(OptionReader&);
 std::unique_ptr<SecondStage> make_criticalkv(OptionReader&);
 std::unique_ptr<Normalizer> make_rank(OptionReader&);
 std::unique_ptr<Normalizer> make_softmax(OptionReader&);
+std::unique_ptr<SecondStage> make_threshold(OptionReader&);
 
 inline constexpr TransformPart kTransforms[] = {
     {"chunkkv", nullptr, make_chunkkv, "reads the scores twice",
@@ -37,6 +40,8 @@ inline constexpr TransformPart kTransforms[] = {
      "replaces a score by its rank among those of the head"},
     {"softmax", make_softmax, nullptr, "reads the scores twice",
      "replaces a head's scores by their softmax, in units of their standard deviation"},
+    {"threshold", nullptr, make_threshold, "reads the scores once more",
+     "keeps the rows whose scores are high enough, up to the budget", "budget=100%,n_recent=0"},
 };
 static_assert(std::ranges::is_sorted(kTransforms, {}, &TransformPart::name),
               "kTransforms is sorted by name");

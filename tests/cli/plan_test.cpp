@@ -41,6 +41,9 @@ const std::vector<PlanCase>& plan_cases() {
        {"--policy", "knorm+pyramid+adakv:budget=200,slack=9", "--evict", "before-question"}},
       {"QueriesAreRemembered", {"--policy", "snapkv:budget=200"}},
       {"QueriesAreCounted", {"--policy", "expected-attention:budget=200"}},
+      {"Replay", {"--policy", "kvzip:budget=200,replay_chunk=300"}},
+      {"ReplayBeforeQuestion",
+       {"--policy", "kvzip+uniform:budget=200", "--evict", "before-question"}},
       {"AllShare", {"--policy", "knorm+pool:budget=200", "--evict", "before-question"}},
   };
   return cases;

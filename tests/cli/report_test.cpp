@@ -447,8 +447,8 @@ TEST(Methods, TextAndJsonListAll) {
   }
   EXPECT_EQ(options, (std::set<std::string>{"preset", "budget", "n_sink", "n_recent", "protect",
                                             "slack", "positions"}));
-  // full has none, and qfilters@keysvd no contiguous one.
-  EXPECT_EQ(list["arms"].size(), 2 * (std::size(policy::kMethods) - 1) - 1);
+  // full has none, and kvzip and qfilters@keysvd no contiguous one.
+  EXPECT_EQ(list["arms"].size(), 2 * (std::size(policy::kMethods) - 1) - 2);
   for (const json& arm : list["arms"]) {
     if (arm["policy"].get<std::string>().starts_with("qfilters:") ||
         arm["policy"] == "qfilters") {  // there is no file

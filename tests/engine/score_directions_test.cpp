@@ -36,7 +36,7 @@ void expect_scores_of_keys(const Sequence& sequence, const kernels::Rotation& ro
   const cache::CacheShape& shape = sequence.cache.shape();
   const kernels::ScoreDirections* const directions = sequence.policy.score_directions();
   ASSERT_NE(directions, nullptr);
-  ASSERT_TRUE(shape.stores_scores && shape.scores_are_projections);
+  ASSERT_TRUE(shape.stores_scores && shape.score_kind == cache::StaticScore::kProjection);
   for (int layer = 0; layer < shape.n_layers; ++layer) {
     for (int kv_head = 0; shape.swa_window(layer) == 0 && kv_head < shape.n_kv_heads; ++kv_head) {
       const cache::HeadRows rows = sequence.cache.rows(layer, kv_head);

@@ -31,8 +31,9 @@ FilterShape filter_shape() {
   return {.n_layers = 4, .n_heads = 9, .n_kv_heads = 9, .head_dim = 8};
 }
 
+// With the same budget for all heads.
 Policy policy_of(const Method& method, const std::string& options) {
-  return Policy::parse(std::string(method.name) + ":" + options +
+  return Policy::parse(std::string(method.name) + "+uniform:" + options +
                        test::own_options(method, filter_shape()));
 }
 
@@ -155,7 +156,8 @@ TEST(Policy, InputsThatAreNotNeededChangeNothing) {
   for (const Method* method : evicting_methods()) {
     const Policy policy = policy_of(*method, "budget=40,n_sink=1,n_recent=1");
     TinyHead others = numbers;  // without what the method does not need
-    if (!policy.needs().key_norms) {
+    // Here norms stand for any score that is stored; there are no projections.
+    if (!policy.needs().key_norms && !policy.needs().replay.is_wanted()) {
       others.norms.clear();
     }
     if (!policy.needs().keys && !policy.needs().key_projections) {  // none are stored here

@@ -67,7 +67,8 @@ Positions kept(const Policy& policy, const Keys& keys, const std::vector<int>& c
                       .value_type = cache::RowType::kF32,
                       .max_rows = keys.n,
                       .stores_scores = stores_scores,
-                      .scores_are_projections = stores_scores});
+                      .score_kind = stores_scores ? cache::StaticScore::kProjection
+                                                  : cache::StaticScore::kSquaredNorm});
   Choice choice;
   int begin = 0;
   for (const int n : chunks) {

@@ -123,11 +123,12 @@ TEST(PolicySpec, EveryOtherMethodNeedsABudget) {
 }
 
 TEST(PolicySpec, UnknownMethodNamesTheNearestAndAll) {
-  EXPECT_THAT(refusal("knrom:budget=5"),
-              AllOf(HasSubstr("unknown method 'knrom'"), HasSubstr("did you mean 'knorm'"),
-                    HasSubstr("expected-attention, full, h2o, keydiff, knorm, lagkv, qfilters, "
-                              "qfilters@keysvd, quest, random, snapkv, "
-                              "streaming, tova")));
+  EXPECT_THAT(
+      refusal("knrom:budget=5"),
+      AllOf(HasSubstr("unknown method 'knrom'"), HasSubstr("did you mean 'knorm'"),
+            HasSubstr("expected-attention, full, h2o, keydiff, knorm, kvzip, lagkv, qfilters, "
+                      "qfilters@keysvd, quest, random, snapkv, "
+                      "streaming, tova")));
   EXPECT_THAT(refusal("scissorhands:budget=5"),
               AllOf(HasSubstr("'scissorhands'"), Not(HasSubstr("did you mean"))));
   EXPECT_THAT(refusal(""), HasSubstr("unknown method ''"));

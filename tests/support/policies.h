@@ -38,7 +38,8 @@ inline std::vector<std::string> all_policies(int budget, const policy::FilterSha
                                  "knorm+cake" + rows + ",cake_window=8",
                                  "keydiff+cake" + rows + ",cake_window=8,positions=contiguous"};
   for (const policy::Method& method : policy::kMethods) {
-    if (method.make != nullptr) {
+    // Documents are replayed by sessions: tests/engine/replay_test.cpp.
+    if (method.make != nullptr && !needs_of(method).replay.is_wanted()) {
       const std::string small = method.name == "lagkv"             ? ",lag=8"
                                 : method.name == "qfilters@keysvd" ? ",calib_tokens=16"
                                                                    : "";

@@ -184,7 +184,9 @@ cache::Cache::AppendCounts append_rows_impl(const NewRows& rows, const cache::Ca
     if (target.rotations != nullptr) {
       target.rotations[row] = rows.first_rotation + row;
     }
-    if (target.scores != nullptr) {
+    if (target.scores != nullptr && shape.score_kind == cache::StaticScore::kReplay) {
+      target.scores[row] = std::numeric_limits<float>::infinity();
+    } else if (target.scores != nullptr) {
       target.scores[row] = static_score(key, shape.key_type, shape.head_dim, rows.direction);
     }
   }

@@ -73,7 +73,7 @@ class QFilters final : public Scorer {
     WINNOW_CHECK(std::ssize(scores) == rows.n);
     const Scratch::Frame frame(scratch);
     std::span<const float> projections(rows.scores, scores.size());
-    if (!rows.scores_are_projections) {
+    if (rows.score_kind != cache::StaticScore::kProjection) {
       const std::span<float> of_keys = scratch.take<float>(scores.size());
       kernels::project_keys(rows, directions_, layer.layer, kv_head, layer.rotation, scratch,
                             of_keys);
