@@ -305,7 +305,7 @@ std::string replay_text(const engine::Plan& plan) {
   }
   return "  replay      " + std::to_string(replay.n_tokens) + " tokens more are read, in " +
          std::to_string(replay.n_parts) + (replay.n_parts == 1 ? " part" : " parts") +
-         ", to repeat the document: about 2.5 times the time without\n";
+         ", to repeat the document: two to three times the time without\n";
 }
 
 }  // namespace
