@@ -42,7 +42,8 @@ struct Turn {
   // What stays of the document whatever it is worth, as run's --protect-text and --protect-tokens say it.
   std::vector<std::string> protect_text = {};
   std::vector<std::string> protect_tokens = {};
-  std::string roles = "auto";  // the document's format, as run's --roles, for policies with roles
+  // What the document's tokens are there for, for policies with roles: its format or probe:FILE, as run's --roles.
+  std::string roles = "auto";
 };
 
 struct FeedOptions {

@@ -353,7 +353,8 @@ std::string guarded_text(const engine::Sequence& sequence) {
   const size_t n = sequence.policy.guarded_heads().size();
   return n == 0
              ? ""
-             : std::to_string(n) + " KV heads' filters say too little; their keys' norms score\n";
+             : std::to_string(n) + (n == 1 ? " KV head's filter says" : " KV heads' filters say") +
+                   " too little; keys' norms score there\n";
 }
 
 // What is kept and what that takes, in two lines; a third where heads fall back.

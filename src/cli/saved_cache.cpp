@@ -63,6 +63,15 @@ void check_roles(const RunFlags& flags, const engine::PromptTokens& prompt,
   }
   const engine::ReadPrompt& read = saved.transcript.prompts.front();
   const engine::ReadPrompt given = prompt.at(0);
+  if (given.document_end == given.document_begin || read.document_end == read.document_begin) {
+    return;
+  }
+  if (given.roles.empty() || read.roles.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "policy '" + saved.policy.spec() + "' of the cache goes by roles, and " +
+                    (given.roles.empty() ? "the prompt that is given again" : "the cache") +
+                    " has none");
+  }
   const std::vector<model::Token> tokens = prompt.all();
   const auto n_same =
       static_cast<int>(std::ranges::mismatch(tokens, saved.transcript.tokens).in1 - tokens.begin());

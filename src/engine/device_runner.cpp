@@ -31,8 +31,9 @@ std::string host_work(const policy::Policy& policy) {
   if (needs.residual_similarity) {
     return "comparing the residual stream";
   }
-  const bool reads_rows = needs.keys || needs.values || needs.static_scores() ||
-                          needs.column_mass || needs.n_queries > 0;
+  const bool reads_rows =
+      !policy.is_unlimited() && (needs.keys || needs.values || needs.static_scores() ||
+                                 needs.column_mass || needs.n_queries > 0);
   return reads_rows && policy.formula() == nullptr ? "choosing rows" : "";
 }
 

@@ -156,6 +156,9 @@ Engine::~Engine() = default;
 Sequence Engine::fork(const Sequence& sequence, ForkOptions options) {
   if (options.policy) {
     check_suits(*options.policy, model_);
+    if (device_) {
+      check_gathered_on_gpu(*options.policy);
+    }
   }
   if (device_) {
     options.make_rows = [this](const cache::CacheShape& shape) { return make_rows(shape); };
@@ -280,7 +283,12 @@ void Engine::replay_and_cut(const Feed& feed, const FeedOptions& options) {
   Sequence& sequence = *feed.sequence;
   if (sequence.policy.needs().replay.is_wanted()) {
     sequence.is_usable = true;
-    replay(sequence, *feed.replay, options);
+    try {
+      replay(sequence, *feed.replay, options);
+    } catch (...) {
+      sequence.is_usable = false;
+      throw;
+    }
     sequence.is_usable = false;
   }
   sequence.evictions.count += evictor_.evict(sequence) ? 1 : 0;

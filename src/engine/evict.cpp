@@ -80,14 +80,10 @@ void Evictor::view(const Sequence& sequence, int first_layer, int n_layers) {
   view_layers(sequence, first_layer, rows_, views_);
 }
 
-void Evictor::view_readable(Sequence& sequence, int first_layer, int n_layers) {
-  view(sequence, first_layer, n_layers);
-  if (sequence.cache.remote() != nullptr) {
-    fetch(sequence, first_layer);  // to where the views look
-  }
-}
-
 void Evictor::fetch(Sequence& sequence, int first_layer) {
+  if (sequence.cache.remote() == nullptr) {
+    return;
+  }
   fetch_beside_rows(sequence, first_layer);
   fetch_queries(sequence);
   fetch_rows(sequence, first_layer);
@@ -269,7 +265,7 @@ bool Evictor::evict(Sequence& sequence) {
     sequence.evictions.ms += *is_cut ? stopwatch.ms() : 0;
     return *is_cut;
   }
-  view_readable(sequence, 0, sequence.cache.shape().n_layers);
+  fetch(sequence, 0);
   return carry_out(sequence, sequence.policy.choose(views_, parallel_, choice_), stopwatch);
 }
 
@@ -301,7 +297,7 @@ bool Evictor::evict(Sequence& sequence, int layer, int64_t share) {
     sequence.evictions.ms += *is_cut ? stopwatch.ms() : 0;
     return *is_cut;
   }
-  view_readable(sequence, layer, 1);
+  fetch(sequence, layer);
   return carry_out(sequence, sequence.policy.choose(views_, {&share, 1}, parallel_, choice_),
                    stopwatch);
 }

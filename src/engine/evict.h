@@ -57,8 +57,7 @@ class Evictor {
 
  private:
   void view(const Sequence& sequence, int first_layer, int n_layers);
-  // The same with copies of what the policy reads of rows in a device's memory.
-  void view_readable(Sequence& sequence, int first_layer, int n_layers);
+  // Has the views look at copies of what the policy reads of rows in a device's memory.
   void fetch(Sequence& sequence, int first_layer);
   void fetch_beside_rows(const Sequence& sequence, int first_layer);
   void fetch_queries(Sequence& sequence);

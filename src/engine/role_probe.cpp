@@ -202,10 +202,11 @@ void RoleProbe::write(const std::string& path) const {
 
 void RoleProbe::check(const model::Vocabulary& vocabulary) const {
   if (digest_of(vocabulary) != vocabulary_) {
-    throw Error(ErrorCode::kInvalidArgument, "the probe was trained for another vocabulary, of " +
-                                                 std::to_string(place_.size()) +
-                                                 " tokens; the model has " +
-                                                 std::to_string(vocabulary.n_tokens()));
+    throw Error(ErrorCode::kInvalidArgument,
+                "the probe was trained for a vocabulary of " + std::to_string(place_.size()) +
+                    " tokens with the digest " + vocabulary_ + "; the model's has " +
+                    std::to_string(vocabulary.n_tokens()) + " with " + digest_of(vocabulary) +
+                    " (winnow train-probe makes one for it)");
   }
 }
 

@@ -321,7 +321,7 @@ Sequence cut_copy(const Sequence& sequence, const ForkOptions& options, int max_
                         .directions = directions_for(sequence, *options.policy, rows),
                         .options = options},
                        rows, held_slots(rows));
-  fork.evictions.count += evictor.evict(fork) ? 1 : 0;
+  fork.evictions.count += options.is_cut && evictor.evict(fork) ? 1 : 0;
   return fork;
 }
 

@@ -95,7 +95,7 @@ TEST(ProbeRoles, AreUsedWhereRolesAre) {
                  {document});
   const std::string other = write_tiny_model({.sentencepiece = true});
   expect_refused(run_winnow({"run", "-m", other, "-f", document, "--roles", "probe:" + probe}),
-                 kInvalidArgument, {"another vocabulary"});
+                 kInvalidArgument, {"for a vocabulary of", "winnow train-probe"});
 }
 
 TEST(ProbeRoles, AreNamedByTheirDigestInResults) {
