@@ -123,11 +123,11 @@ class AddressSpace : public testing::Test {
 
 TEST_F(AddressSpace, OfATinyModel) {
   const Args args = tiny_run({"-f", document(200), "--budget", "64", "-n", "4", "--ignore-eos"});
-  // Below 27 MiB the libraries themselves do not load, or end the process before main.
-  for (size_t limit = 28 * kMiB; limit <= 64 * kMiB; limit += 3 * kMiB) {
+  // Below 31 MiB the libraries themselves do not load, or end the process with their first allocation.
+  for (size_t limit = 31 * kMiB; limit <= 64 * kMiB; limit += 3 * kMiB) {
     expect_orderly(args, limit);
   }
-  expect_both_ends(args, 28 * kMiB, 256 * kMiB);
+  expect_both_ends(args, 31 * kMiB, 256 * kMiB);
 }
 
 TEST_F(AddressSpace, OfManyThreads) {
