@@ -1,6 +1,7 @@
 // The KV cache of one sequence: for each (layer, KV head) one contiguous run of rows, each with its own length.
 #pragma once
 
+#include <algorithm>
 #include <climits>
 #include <cstddef>
 #include <cstdint>
@@ -29,8 +30,8 @@ struct CacheShape {
   bool stores_output_norms = false;  // and what its value weighs in the layer's output
   bool stores_rotations = false;     // and the position that its key is rotated to
   int kept_rows = 0;                 // that most heads hold once they have been cut; 0: not known
-  bool is_remote =
-      false;  // keys, values, scores and mass lie in a device's memory (cache/remote_rows.h)
+  // Keys, values, scores and mass lie in a device's memory (cache/remote_rows.h).
+  bool is_remote = false;
   // [n_layers]: how many positions a query of the layer sees, its own included; 0: all. Empty: all layers see all.
   std::vector<int> swa_windows = {};
 
@@ -134,6 +135,12 @@ class Cache {
   struct TrimBounds {
     int intact = INT_MAX;
     int settled = 0;
+
+    // The row of position `first` is the first that goes, and none from position `end` on.
+    void lose(int first, int end) {
+      intact = std::min(intact, first);
+      settled = std::max(settled, end);
+    }
   };
   TrimBounds trim_bounds() const;
   // The first head that cannot be cut back to so many positions, and the lowest position whose row it lacks or has changed.
@@ -200,6 +207,7 @@ class Cache {
                              std::span<const int> slots);
   // moves_rows: else a device has moved them.
   void compact(int layer, int kv_head, std::span<const int> slots, bool moves_rows = true);
+  void give_back_behind(int layer, int kv_head);  // the pages behind the head's last slot
   static void mark_evicted(Head& state, std::span<const int> slots);
   static void count_hidden(Head& state);
 

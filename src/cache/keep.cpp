@@ -71,12 +71,11 @@ void Cache::follow(int layer, int kv_head, std::span<const int32_t> slots, bool 
     return;
   }
   state.n_evicted += std::ssize(slots);
-  state.trim.intact = std::min(state.trim.intact, before.positions[slots[0]]);
-  state.trim.settled = std::max(state.trim.settled, before.positions[before.n - 1] + 1);
+  state.trim.lose(before.positions[slots[0]], before.positions[before.n - 1] + 1);
   const Ranges range = ranges(layer, kv_head);
   const auto close_gaps = [&](auto* elements) {
-    for (size_t i = 0; i < slots.size();
-         ++i) {  // what lies between two gaps moves by as many as were before
+    // What lies between two gaps moves by as many as were before.
+    for (size_t i = 0; i < slots.size(); ++i) {
       const int first = slots[i] + 1;
       const int end = i + 1 < slots.size() ? slots[i + 1] : before.n;
       std::copy(elements + first, elements + end, elements + slots[i] - static_cast<int>(i));
@@ -90,6 +89,7 @@ void Cache::follow(int layer, int kv_head, std::span<const int32_t> slots, bool 
     close_gaps(reinterpret_cast<int32_t*>(storage_.data() + range.rotations));
   }
   state.n_slots -= static_cast<int>(slots.size());
+  give_back_behind(layer, kv_head);
 }
 
 // All slots beside `slots`.
@@ -135,8 +135,7 @@ void Cache::record_evicted(Head& state, int n_cached, const HeadRows& before,
     ++first;
   }
   state.n_evicted += n_cached - n_kept;
-  state.trim.intact = std::min(state.trim.intact, before.positions[first]);
-  state.trim.settled = std::max(state.trim.settled, before.positions[before.n - 1] + 1);
+  state.trim.lose(before.positions[first], before.positions[before.n - 1] + 1);
 }
 
 std::byte* Cache::values(int layer, int kv_head) {
@@ -151,8 +150,7 @@ void Cache::commit_values(int layer, int kv_head, std::span<const int> slots,
   Head& state = head(layer, kv_head);
   check_slots(slots, state.n_slots);
   const HeadRows held = rows(layer, kv_head);
-  state.trim.intact = std::min(state.trim.intact, held.positions[slots[0]]);
-  state.trim.settled = std::max(state.trim.settled, held.positions[held.n - 1] + 1);
+  state.trim.lose(held.positions[slots[0]], held.positions[held.n - 1] + 1);
   state.counts.saturated += counts.saturated;
   state.counts.nonfinite_values += counts.nonfinite_values;
   for (const int slot : slots) {
@@ -221,10 +219,8 @@ void Cache::drop_unseen(int layer, int last_pos) {
         std::upper_bound(held.positions, held.positions + held.n, last_pos - swa_window);
     const int n_unseen = static_cast<int>(seen - held.positions);
     if (n_unseen >= CacheShape::window_slack(swa_window)) {
-      TrimBounds& trim = head(layer, kv_head).trim;
-      trim.intact = std::min(trim.intact, held.positions[0]);
       // The next query's window begins at the first row seen.
-      trim.settled = std::max(trim.settled, last_pos);
+      head(layer, kv_head).trim.lose(held.positions[0], last_pos);
       std::vector<int> slots(static_cast<size_t>(held.n - n_unseen));
       std::iota(slots.begin(), slots.end(), n_unseen);
       compact(layer, kv_head, slots);
@@ -236,9 +232,6 @@ void Cache::compact(int layer, int kv_head, std::span<const int> slots, bool mov
   const Ranges range = ranges(layer, kv_head);
   Head& state = head(layer, kv_head);
   check_slots(slots, state.n_slots);
-  // Decoding writes rows and evicts as many, over and over: pages that are needed again at once stay.
-  constexpr int kSpareRows = 64;
-  const bool gives_back = state.n_touched - static_cast<int>(slots.size()) > kSpareRows;
   std::byte* const data = storage_.data();
   if (!moves_rows) {
     WINNOW_CHECK(remote_);
@@ -264,31 +257,37 @@ void Cache::compact(int layer, int kv_head, std::span<const int> slots, bool mov
     auto* const rotations = reinterpret_cast<int32_t*>(data + range.rotations);
     move_elements(rotations, slots, rotations);
   }
-  if (gives_back) {
-    const auto give_back = [&](size_t begin, size_t row_bytes) {
-      storage_.give_back(
-          begin + round_up_to_page(slots.size() * row_bytes),
-          begin + round_up_to_page(static_cast<size_t>(state.n_touched) * row_bytes));
-    };
-    if (!remote_) {
-      give_back(range.keys, shape_.key_bytes());
-      give_back(range.values, shape_.value_bytes());
-      give_back(range.scores, shape_.score_bytes());
-      give_back(range.mass, shape_.mass_bytes());
-    }
-    give_back(range.positions, sizeof(int32_t));
-    give_back(range.output_norms, shape_.output_norm_bytes());
-    give_back(range.rotations, shape_.rotation_bytes());
-  }
   if (!state.hidden.empty()) {
     move_elements(state.hidden.data(), slots, state.hidden.data());
     state.hidden.resize(slots.size());
     count_hidden(state);
   }
   state.n_slots = static_cast<int>(slots.size());
-  if (gives_back) {
-    state.n_touched = state.n_slots;
+  give_back_behind(layer, kv_head);
+}
+
+void Cache::give_back_behind(int layer, int kv_head) {
+  // Decoding writes rows and evicts as many, over and over: pages that are needed again at once stay.
+  constexpr int kSpareRows = 64;
+  const Ranges range = ranges(layer, kv_head);
+  Head& state = head(layer, kv_head);
+  if (state.n_touched - state.n_slots <= kSpareRows) {
+    return;
   }
+  const auto give_back = [&](size_t begin, size_t row_bytes) {
+    storage_.give_back(begin + round_up_to_page(static_cast<size_t>(state.n_slots) * row_bytes),
+                       begin + round_up_to_page(static_cast<size_t>(state.n_touched) * row_bytes));
+  };
+  if (!remote_) {
+    give_back(range.keys, shape_.key_bytes());
+    give_back(range.values, shape_.value_bytes());
+    give_back(range.scores, shape_.score_bytes());
+    give_back(range.mass, shape_.mass_bytes());
+  }
+  give_back(range.positions, sizeof(int32_t));
+  give_back(range.output_norms, shape_.output_norm_bytes());
+  give_back(range.rotations, shape_.rotation_bytes());
+  state.n_touched = state.n_slots;
 }
 
 void Cache::hide_others(int layer, int kv_head, std::span<const int> slots) {

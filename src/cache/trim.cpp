@@ -12,8 +12,7 @@ namespace winnow::cache {
 Cache::TrimBounds Cache::trim_bounds() const {
   TrimBounds all;
   for (const Head& state : heads_) {
-    all.intact = std::min(all.intact, state.trim.intact);
-    all.settled = std::max(all.settled, state.trim.settled);
+    all.lose(state.trim.intact, state.trim.settled);
   }
   return all;
 }
