@@ -71,7 +71,7 @@ HWY_INLINE void for_blocks(const RowVectors& rows, std::span<const int> slots, S
         load_rows(rows.type, rows.elements + static_cast<size_t>(slots[first + i]) * row_bytes, 1,
                   rows.head_dim, floats + i * dim);
       }
-      body(first, n, [&](size_t i) HWY_ATTR { return floats + i * dim; });
+      body(first, n, [&](size_t i) HWY_ATTR -> const float* { return floats + i * dim; });
     }
     return;
   }
