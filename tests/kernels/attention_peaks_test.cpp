@@ -55,13 +55,11 @@ struct Input {
   std::vector<float> factors;  // [n_tokens]
 };
 
-// In tiles of at most n_most lanes.
-std::vector<float> peaks_of(const Case& c, const Input& input, bool has_factors,
-                            int n_most = kernels::prompt_tile_lanes()) {
+// Raises the peaks by what n_lanes lanes from the first one on attend to, in tiles of at most n_most.
+void raise_peaks(const Case& c, const Input& input, bool has_factors, int n_lanes, int n_most,
+                 std::vector<float>& peaks) {
   std::vector<float> scratch(kernels::peaks_scratch_floats(c.head_dim, c.n_rows) +
                              kLineBytes / sizeof(float));
-  std::vector<float> peaks(static_cast<size_t>(c.n_scored));
-  const int n_lanes = c.n_tokens * c.group;
   for (int lane = 0; lane < n_lanes; lane += n_most) {
     kernels::raise_attention_peaks(input.cache.rows(0, 0),
                                    {.q = input.q.data(),
@@ -75,6 +73,12 @@ std::vector<float> peaks_of(const Case& c, const Input& input, bool has_factors,
                                    c.scale(), has_factors ? input.factors.data() : nullptr,
                                    c.first_slot, peaks, align_to_line(scratch.data()));
   }
+}
+
+std::vector<float> peaks_of(const Case& c, const Input& input, bool has_factors,
+                            int n_most = kernels::prompt_tile_lanes()) {
+  std::vector<float> peaks(static_cast<size_t>(c.n_scored));
+  raise_peaks(c, input, has_factors, c.n_tokens * c.group, n_most, peaks);
   return peaks;
 }
 
@@ -138,21 +142,9 @@ TEST(AttentionPeaks, HaveTheSameBitsForAnyTilesAndInstructionSet) {
 TEST(AttentionPeaks, AreOnlyRaised) {
   const Case& c = kCases[0];
   const Input input(c);
-  std::vector<float> scratch(kernels::peaks_scratch_floats(c.head_dim, c.n_rows) +
-                             kLineBytes / sizeof(float));
   std::vector<float> peaks(static_cast<size_t>(c.n_scored), 0.5F);
   peaks.back() = 0;
-  kernels::raise_attention_peaks(input.cache.rows(0, 0),
-                                 {.q = input.q.data(),
-                                  .out = nullptr,
-                                  .token_stride = static_cast<size_t>(c.group * c.head_dim),
-                                  .gqa_group_size = c.group,
-                                  .swa_window = 0,
-                                  .first_pos = c.first_pos(),
-                                  .first_lane = 0,
-                                  .n_lanes = 1},
-                                 c.scale(), nullptr, c.first_slot, peaks,
-                                 align_to_line(scratch.data()));
+  raise_peaks(c, input, /*has_factors=*/false, /*n_lanes=*/1, /*n_most=*/1, peaks);
   EXPECT_GE(*std::ranges::min_element(peaks), 0.0F);
   EXPECT_EQ(std::ranges::count_if(std::span(peaks).first(peaks.size() - 1),
                                   [](float peak) { return peak < 0.5F; }),
