@@ -1,24 +1,18 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <climits>
-#include <cstring>
 #include <new>
 #include <set>
 #include <string>
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "base/stopwatch.h"
 #include "engine/admission.h"
 #include "engine/device_runner.h"
 #include "engine/evict.h"
 
 namespace winnow::engine {
 namespace {
-
-// Rows of the output matrix in one graph.
-constexpr int kOutputRows = 64;
 
 // Throws invalid_argument where two of the inputs have the same sequence.
 template <typename Input>
@@ -87,27 +81,6 @@ class HeldResidual {
   DeviceRunner* device_;
 };
 
-// The column mass of all heads [n_layers, n_kv_heads], where the cache stores it.
-std::vector<std::vector<int64_t>> copy_mass(cache::Cache& cache) {
-  std::vector<std::vector<int64_t>> copy;
-  const cache::CacheShape& shape = cache.shape();
-  for (int layer = 0; shape.stores_mass && layer < shape.n_layers; ++layer) {
-    for (int kv_head = 0; kv_head < shape.n_kv_heads; ++kv_head) {
-      const int64_t* const mass = cache.mass(layer, kv_head);
-      copy.emplace_back(mass, mass + cache.rows(layer, kv_head).n);
-    }
-  }
-  return copy;
-}
-
-void restore_mass(const std::vector<std::vector<int64_t>>& copy, cache::Cache& cache) {
-  for (size_t head = 0; head < copy.size(); ++head) {
-    const auto n_kv_heads = static_cast<size_t>(cache.shape().n_kv_heads);
-    std::ranges::copy(copy[head], cache.mass(static_cast<int>(head / n_kv_heads),
-                                             static_cast<int>(head % n_kv_heads)));
-  }
-}
-
 // Of the tokens that pass the model: those that are not fed to replay others.
 double share_of_reading(std::span<const Feed> feeds, PromptEviction eviction) {
   double n_read = 0;
@@ -152,32 +125,6 @@ Engine::Engine(const model::Model& model, const EngineOptions& options)
 }
 
 Engine::~Engine() = default;
-
-Sequence Engine::fork(const Sequence& sequence, ForkOptions options) {
-  if (options.policy) {
-    check_suits(*options.policy, model_);
-    if (device_) {
-      check_gathered_on_gpu(*options.policy);
-    }
-  }
-  if (device_) {
-    options.make_rows = [this](const cache::CacheShape& shape) { return make_rows(shape); };
-  }
-  const bool is_replayed = options.policy && options.policy->needs().replay.is_wanted() &&
-                           !options.replays.empty() &&
-                           !has_replay_scores(sequence, *options.policy);
-  if (!is_replayed) {
-    return engine::fork(sequence, std::move(options), evictor_);
-  }
-  const std::vector<ReplayText> replays = std::move(options.replays);
-  options.is_cut = false;
-  Sequence fork = engine::fork(sequence, std::move(options), evictor_);
-  for (const ReplayText& text : replays) {
-    replay(fork, text, {.progress = {}});
-  }
-  fork.evictions.count += evictor_.evict(fork) ? 1 : 0;
-  return fork;
-}
 
 std::shared_ptr<cache::RemoteRows> Engine::make_rows(const cache::CacheShape& shape) {
   return device_ ? device_->make_rows(shape) : nullptr;
@@ -277,68 +224,6 @@ std::vector<std::vector<float>> Engine::feed(std::span<const Feed> feeds,
     feed.sequence->is_usable = true;
   }
   return logits;
-}
-
-void Engine::replay_and_cut(const Feed& feed, const FeedOptions& options) {
-  Sequence& sequence = *feed.sequence;
-  if (sequence.policy.needs().replay.is_wanted()) {
-    sequence.is_usable = true;
-    try {
-      replay(sequence, *feed.replay, options);
-    } catch (...) {
-      sequence.is_usable = false;
-      throw;
-    }
-    sequence.is_usable = false;
-  }
-  sequence.evictions.count += evictor_.evict(sequence) ? 1 : 0;
-}
-
-void Engine::replay(Sequence& sequence, const ReplayText& text, const FeedOptions& options) {
-  const Stopwatch stopwatch;
-  const int n_fed = sequence.positions_fed;
-  // What the policy's other parts remember is of the text alone.
-  const kernels::QueryWindow queries = sequence.queries;
-  const kernels::QueryMoments moments = sequence.moments;
-  const kernels::ResidualSimilarity similarity = sequence.similarity;
-  const std::vector<std::vector<int64_t>> mass = copy_mass(sequence.cache);
-  const policy::Replay replay = sequence.policy.needs().replay;
-  const std::vector<ReplayPart> parts = replay_parts(text, replay.chunk);
-  double n_done = 0;  // parts
-  FeedOptions feed_options{.eviction = PromptEviction::kNever, .progress = {}};
-  feed_options.cancel = options.cancel;
-  if (options.progress) {
-    feed_options.progress = [&](double fraction) {
-      options.progress((n_done + fraction) / static_cast<double>(parts.size()));
-    };
-  }
-  for (const ReplayPart& part : parts) {
-    const ReplayScores::Part of_part{.n_sink = sequence.policy.options().n_sink,
-                                     .begin = part.begin,
-                                     .end = part.end,
-                                     .first_pos = n_fed,
-                                     .n_tokens = static_cast<int>(part.tokens.size()),
-                                     .weighs_outputs = replay.weighs_outputs};
-    ReplayScores scores(sequence.cache, step_.shape(), of_part, options_.n_threads);
-    const Feed feed{.sequence = &sequence,
-                    .tokens = part.tokens,
-                    .logits = WantedLogits::kNone,
-                    .observer = &scores};
-    this->feed({&feed, 1}, feed_options);
-    scores.write(OutputProjection(model_), evictor_.parallel(), sequence.cache);
-    peak_.scratch_bytes = std::max(
-        peak_.scratch_bytes,
-        step_.scratch_bytes() + ReplayScores::bytes(sequence.cache.shape(), step_.shape().n_heads,
-                                                    of_part, options_.n_threads));
-    sequence.cache.trim(n_fed);
-    sequence.positions_fed = n_fed;
-    ++n_done;
-  }
-  sequence.queries = queries;
-  sequence.moments = moments;
-  sequence.similarity = similarity;
-  restore_mass(mass, sequence.cache);
-  sequence.replay_ms += stopwatch.ms();
 }
 
 // Has the sequence keep what its policy needs of queries.
@@ -679,69 +564,6 @@ void Engine::compute(StepGraph& graph) {
   peak_.graph_bytes = std::max(peak_.graph_bytes, graphs_.buffer_bytes());
   peak_.scratch_bytes =
       std::max(peak_.scratch_bytes, step_.scratch_bytes() + end_aligned_.scratch_bytes());
-}
-
-size_t Engine::gpu_bytes(const Workload& work, const cache::CacheShape& shape,
-                         const policy::Needs& needs) {
-  if (!device_) {
-    return 0;
-  }
-  const bool is_layer_major = work.order == PrefillOrder::kLayerMajor;
-  return device_->measure(work.n_prompt, is_layer_major) +
-         DeviceRunner::rows_bytes(shape, is_layer_major) +
-         device_->choosing_bytes(shape, needs, is_layer_major);
-}
-
-Engine::Footprint Engine::footprint(const Workload& work) {
-  const int n_layers = model_.hyper().n_layers;
-  const int rows =
-      padded_rows(std::min(std::max(work.n_prompt, work.n_replayed), options_.n_batch));
-  const int n_last = work.n_prompt % options_.n_batch;  // tokens of a last chunk that is not full
-  const auto n_residual_rows =
-      static_cast<size_t>(work.n_prompt / options_.n_batch) * static_cast<size_t>(rows) +
-      static_cast<size_t>(n_last > 0 ? padded_rows(n_last) : 0);
-  const bool is_layer_major = work.order == PrefillOrder::kLayerMajor;
-  GraphShape shape{.first_layer = 0,
-                   .n_layers = is_layer_major || work.is_legacy ? 1 : n_layers,
-                   .n_tokens = rows,
-                   .has_logits = false,
-                   .compares_residual = work.is_compared};
-  if (work.n_replayed > 0) {
-    shape.is_observed = true;
-  }
-  const bool has_whole_layers = !work.is_legacy || model_.hyper().has_windows();
-  size_t layers = has_whole_layers ? graphs_.measure(shape) : 0;
-  for (const LayerPart part : {LayerPart::kUpToAppend, LayerPart::kFromAttend}) {
-    shape.part = part;
-    layers = std::max(layers, work.is_legacy ? graphs_.measure(shape) : size_t{0});
-  }
-  const int n_output_rows = work.has_all_logits ? std::min(work.n_prompt, kOutputRows) : 1;
-  const size_t output = graphs_.measure({.first_layer = n_layers,
-                                         .n_layers = 0,
-                                         .n_tokens = padded_rows(n_output_rows),
-                                         .has_logits = true});
-  const GraphShape decode{
-      .first_layer = 0, .n_layers = n_layers, .n_tokens = 1, .has_logits = true};
-  return {.graph_bytes =
-              std::max({layers, output, work.n_decoded > 0 ? graphs_.measure(decode) : size_t{0}}),
-          .scratch_bytes =
-              (work.is_legacy ? end_aligned_.measure_scratch(work.n_rows) : 0) +
-              step_.measure_scratch(
-                  {.n_positions =
-                       work.n_held + work.n_prompt + std::max(work.n_decoded, work.n_replayed),
-                   .is_decoded = work.n_decoded > 0,
-                   .n_mass_rows =
-                       std::min(work.n_mass_rows, work.n_held + work.n_prompt + work.n_decoded),
-                   .n_with_turns =
-                       work.needs_turns ? std::clamp(work.n_prompt, 1, options_.n_batch) : 0,
-                   .n_rows = work.n_rows,
-                   .is_turned = work.is_contiguous,
-                   .rotation_end = work.rotation_end}) +
-              work.replay_bytes,
-          .residual_bytes =
-              is_layer_major
-                  ? n_residual_rows * static_cast<size_t>(model_.hyper().n_embd) * sizeof(float)
-                  : 0};
 }
 
 }  // namespace winnow::engine

@@ -115,6 +115,8 @@ class Engine {
   int n_graphs_built() const { return graphs_.n_built(); }  // a shape in use is built once
 
  private:
+  static constexpr int kOutputRows = 64;  // of the output matrix, in one graph
+
   void check_place(const Sequence& sequence) const;
   void watch(Sequence& sequence) const;
   // Notes beside the rows of a document, all of which are there, what a replay of it attends to.

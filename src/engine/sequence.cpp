@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/stopwatch.h"
 #include "engine/evict.h"
+#include "engine/replay_scores.h"
 #include "kernels/append.h"
 #include "kernels/device_step.h"
 

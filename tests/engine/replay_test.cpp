@@ -1,6 +1,7 @@
 // Replays: what they find of rows is the attention that plain loops find, and nothing else of them stays.
 
 #include "engine/replay.h"
+#include "engine/replay_scores.h"
 
 #include <gtest/gtest.h>
 
