@@ -535,7 +535,7 @@ void measure_statistics(const Stream& stream, const Rows& rows, int n_rows, int 
   fill_bytes(n_nonfinite.data(), 0, sizeof(unsigned long long), stream);
   for (const auto& c : cases) {
     const auto n_tokens = static_cast<size_t>(c.n_tokens);
-    const int n_parts = c.is_window ? (n_rows - 1) / kSumsPart + 1 : 1;
+    const int n_parts = c.is_window ? (n_rows - 1) / kernels::kSumsPart + 1 : 1;
     const Array<WeightSum> sums(n_heads * n_tokens * static_cast<size_t>(n_parts));
     const Array<long long> mass(n_heads * static_cast<size_t>(n_rows));
     std::vector<PromptHead> prompts;

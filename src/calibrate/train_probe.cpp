@@ -16,6 +16,9 @@ using roles::kRoles;
 using roles::PerRole;
 using roles::Role;
 
+constexpr float kRate = 0.5F;  // of AdaGrad
+constexpr float kDecay = 1e-5F;
+
 struct Place {
   uint32_t text;
   uint32_t token;
@@ -98,9 +101,9 @@ RoleProbe train_probe(const model::Vocabulary& vocabulary, std::span<const Probe
       gradient[index(text.roles[token])] -= 1;
       for (const uint32_t row : rows) {
         for (size_t r = 0; r < kRoles; ++r) {
-          const float slope = gradient[r] + training.decay * weights[row][r];
+          const float slope = gradient[r] + kDecay * weights[row][r];
           squares[row][r] += slope * slope;
-          weights[row][r] -= training.rate * slope / std::sqrt(squares[row][r] + 1e-8F);
+          weights[row][r] -= kRate * slope / std::sqrt(squares[row][r] + 1e-8F);
         }
       }
     }

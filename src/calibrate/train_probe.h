@@ -25,8 +25,6 @@ ProbeText probe_question(const model::Vocabulary& vocabulary, std::string_view t
 
 struct ProbeTraining {
   int n_passes = 10;  // over all tokens
-  float rate = 0.5F;  // of AdaGrad
-  float decay = 1e-5F;
   uint64_t seed = 0;  // of the order of tokens
 };
 

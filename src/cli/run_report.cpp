@@ -298,7 +298,7 @@ ordered_json kept_json(const engine::Sequence& sequence) {
 
 namespace {
 
-std::string replay_text(const engine::Plan& plan) {
+std::string replay_plan_text(const engine::Plan& plan) {
   const engine::ReplaySize& replay = plan.replay;
   if (replay.n_parts == 0) {
     return "";
@@ -324,8 +324,8 @@ std::string plan_text(const engine::Run& run) {
          (plan.policy_bytes == 0 ? ""
                                  : "  policy      " + format_bytes(plan.policy_bytes) +
                                        " of queries that it remembers\n") +
-         replay_text(plan) + "  residual    " + format_bytes(plan.footprint.residual_bytes) + "\n" +
-         "  computing   " + format_bytes(plan.footprint.compute_bytes()) + "\n" +
+         replay_plan_text(plan) + "  residual    " + format_bytes(plan.footprint.residual_bytes) +
+         "\n" + "  computing   " + format_bytes(plan.footprint.compute_bytes()) + "\n" +
          (plan.gpu_bytes == 0 ? ""
                               : "  GPU         " + format_bytes(plan.gpu_bytes) +
                                     " at most, beside the weights\n") +

@@ -471,14 +471,14 @@ size_t DeviceRunner::rows_bytes(const cache::CacheShape& shape, bool is_layer_ma
 
 size_t DeviceRunner::choosing_bytes(const cache::CacheShape& shape, const policy::Needs& needs,
                                     bool is_layer_major) const {
-  constexpr size_t kPositionsPerSum = 1024;
   const auto n_heads = static_cast<size_t>(attention_.n_heads);
   const auto n_queries = static_cast<size_t>(needs.n_queries);
   const auto n_rows = static_cast<size_t>(cache::Cache::most_slots(shape.max_rows));
   const size_t n_together = is_layer_major ? 1 : static_cast<size_t>(shape.n_layers);
   const size_t queries = static_cast<size_t>(shape.n_layers) * n_queries * n_heads *
                          static_cast<size_t>(shape.head_dim) * sizeof(float);
-  const size_t sums = n_heads * n_queries * (n_rows / kPositionsPerSum + 1) * 2 * sizeof(float);
+  const size_t sums =
+      n_heads * n_queries * (n_rows / size_t{kernels::kSumsPart} + 1) * 2 * sizeof(float);
   const size_t attended =
       n_queries > 0 || needs.column_mass ? n_heads * n_rows * sizeof(int64_t) : 0;
   const size_t chosen = static_cast<size_t>(shape.n_kv_heads) * n_rows * 2 * sizeof(float);

@@ -53,7 +53,7 @@ class BlockState {
       is_quoted_ = true;
       return;
     }
-    if (last_ == '<' && c == '/' && mark() == '<') {  // an end tag
+    if (last_ == '<' && c == '/') {  // an end tag
       pop();
       pop();
     } else if (c == '{' || c == '[' || c == '<') {
@@ -86,7 +86,6 @@ class BlockState {
   static_assert(2 * (kMarks.size() + 1) ==
                 kBlockFeatureValues[static_cast<size_t>(BlockFeature::kMark)]);
 
-  char mark() const { return mark_ == 0 ? '\0' : kMarks[mark_ - 1]; }
   bool is_in_list() const { return depth_ > 0 && (lists_ & 1) != 0; }
   void push(bool is_list) {
     lists_ = lists_ << 1 | (is_list ? 1 : 0);  // of the innermost 64
@@ -248,12 +247,11 @@ std::vector<Role> RoleProbe::label(std::span<const model::Token> tokens,
 }
 
 std::vector<Role> RoleProbe::label(const model::Vocabulary& vocabulary, std::string_view text,
-                                   std::span<const model::Token> tokens, bool is_question) const {
+                                   std::span<const model::Token> tokens) const {
   if (!has_block_features_) {
     return label(tokens, {});
   }
-  return label(tokens,
-               block_features(text, model::byte_ranges(vocabulary, text, tokens), is_question));
+  return label(tokens, block_features(text, model::byte_ranges(vocabulary, text, tokens)));
 }
 
 }  // namespace winnow::engine

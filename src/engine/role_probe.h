@@ -57,10 +57,9 @@ class RoleProbe {
   // Throws invalid_argument where the vocabulary is not the one that it was trained for.
   void check(const model::Vocabulary& vocabulary) const;
 
-  // The roles of the tokens that `text` was made of. Throws what model::byte_ranges throws.
+  // The roles of the tokens that a document `text` was made of. Throws what model::byte_ranges throws.
   std::vector<roles::Role> label(const model::Vocabulary& vocabulary, std::string_view text,
-                                 std::span<const model::Token> tokens,
-                                 bool is_question = false) const;
+                                 std::span<const model::Token> tokens) const;
   // The same; features [n_tokens] where has_block_features().
   std::vector<roles::Role> label(std::span<const model::Token> tokens,
                                  std::span<const BlockFeatures> features) const;

@@ -79,8 +79,8 @@ struct ForkOptions {
   std::function<std::shared_ptr<cache::RemoteRows>(const cache::CacheShape&)> make_rows = {};
   // Of all documents read, for Engine::fork: needed where the policy has them replayed and the sequence's own did not.
   std::vector<ReplayText> replays = {};
-  bool is_cut =
-      true;  // false: all rows are copied under the policy, and those of a replay are still to be found
+  // false: all rows are copied under the policy, and those of a replay are still to be found.
+  bool is_cut = true;
 };
 
 // Whether the sequence's rows have the scores that the policy has a replay for.

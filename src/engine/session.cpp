@@ -464,8 +464,7 @@ std::vector<ReplayText> Session::replays() const {
   return replays;
 }
 
-int Session::check_replay_room(std::span<const ReplayText> replays,
-                               const policy::Policy& policy) const {
+int Session::replay_room(std::span<const ReplayText> replays, const policy::Policy& policy) const {
   int n_most = 0;
   for (const ReplayText& text : replays) {
     const auto n_document = static_cast<int>(text.document.size());
@@ -500,8 +499,7 @@ std::unique_ptr<Session> Session::fork(const std::optional<policy::Policy>& poli
   size_t peak_bytes = forked_bytes(sequence_->cache, copy->policy_);
   if (policy && policy->needs().replay.is_wanted() && !has_replay_scores(*sequence_, *policy)) {
     fork_options.replays = replays();
-    peak_bytes =
-        shape_.full_bytes(n_positions() + check_replay_room(fork_options.replays, *policy));
+    peak_bytes = shape_.full_bytes(n_positions() + replay_room(fork_options.replays, *policy));
   }
   check_fits({.kv_peak_bytes = peak_bytes}, shape_.reserved_bytes(), options.engine.n_threads);
   if (policy) {

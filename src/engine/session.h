@@ -133,8 +133,8 @@ class Session {
   ReplaySize replay_size(const PromptTokens& prompt) const;
   void check_room(const PromptTokens& prompt) const;
   std::vector<ReplayText> replays() const;  // of all documents read
-  // The most tokens of a part of these. Throws invalid_argument where the context has no room for it.
-  int check_replay_room(std::span<const ReplayText> replays, const policy::Policy& policy) const;
+  // The positions that the largest part of these takes. Throws invalid_argument where the context has no room for them.
+  int replay_room(std::span<const ReplayText> replays, const policy::Policy& policy) const;
   int n_cached(int layer, int kv_head) const;
   Held held() const;
   void resolve_budget(std::span<const ReadPrompt> read);

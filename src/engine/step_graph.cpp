@@ -117,8 +117,8 @@ StepGraph StepGraphs::build(const GraphShape& shape) {
     kernels::LayerOps* const ops = &ops_[static_cast<size_t>(layer)];
     const model::Projections qkv = model_.family().before_attention(builder, layer, x);
     ggml_tensor* const appended = kernels::build_append(ctx, ops, qkv.k, qkv.v);
-    if (shape
-            .is_observed) {  // who observes finds the rows in the cache; nothing reads the node, so it has to be named
+    // Who observes finds the rows in the cache; nothing reads the node, so it has to be named.
+    if (shape.is_observed) {
       ggml_build_forward_expand(step.graph, appended);
       ggml_build_forward_expand(
           step.graph, kernels::build_observe(ctx, ops, qkv.q, qkv.k, qkv.v, attention_input));

@@ -104,7 +104,7 @@ void Correlation::measure(const SampleId& sample, std::span<const Arm> arms,
   for (const Arm& arm : arms) {
     check_cancel(cancel);
     try {
-      check_filters(arm.policy, window);
+      check_suits(arm.policy, window);
       if (arm.policy.needs().replay.is_wanted()) {
         throw Error(ErrorCode::kInvalidArgument,
                     "policy '" + arm.policy.spec() +

@@ -94,7 +94,7 @@ void Drift::measure(const SampleId& sample, std::span<const Arm> arms,
   std::vector<Writer> writers;
   for (const Arm& arm : arms) {
     try {
-      check_filters(arm.policy, window);
+      check_suits(arm.policy, window);
       writers.push_back({.record = record_on(window, sample, arm),
                          .arm = run.arm(arm, sample.n_tokens),
                          .full = run.arm({.policy = policy::Policy::full()}, sample.n_tokens),

@@ -33,7 +33,7 @@ TextWindow OnText::window_of(const SampleId& sample, int n_tokens, int n_positio
   return window;
 }
 
-void OnText::check_filters(const policy::Policy& policy, const TextWindow& window) const {
+void OnText::check_suits(const policy::Policy& policy, const TextWindow& window) const {
   engine::check_suits(policy, model_);
   if (policy.filters() == nullptr) {
     return;

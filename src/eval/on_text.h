@@ -22,8 +22,8 @@ class OnText : public Experiment {
   // The sample's window of n_tokens, for sequences of n_positions. Throws invalid_argument: beyond the context, not enough
   // text, or one that repeats itself, which says little of what goes on in a model, where that is not allowed.
   TextWindow window_of(const SampleId& sample, int n_tokens, int n_positions) const;
-  // Throws invalid_argument where the policy has filters of another model, or ones that were calibrated on this text.
-  void check_filters(const policy::Policy& policy, const TextWindow& window) const;
+  // Throws what engine::check_suits throws, and invalid_argument where the policy has filters that were calibrated on this text.
+  void check_suits(const policy::Policy& policy, const TextWindow& window) const;
   // The record of an arm on the window, of which the first sample.n_tokens are the prompt.
   static Record record_on(const TextWindow& window, const SampleId& sample, const Arm& arm);
 

@@ -129,7 +129,7 @@ void Ppl::measure(const SampleId& sample, std::span<const Arm> arms,
     Record record = record_on(window, sample, arm);
     record.prefill_ms = prefill_ms;
     try {
-      check_filters(arm.policy, window);
+      check_suits(arm.policy, window);
       const Stopwatch compress;
       states.push_back({.record = std::move(record), .sequence = run.arm(arm, sample.n_tokens)});
       states.back().record.compress_ms = compress.ms();

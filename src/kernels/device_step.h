@@ -17,6 +17,9 @@
 
 namespace winnow::kernels {
 
+// Sums of weights of single queries are taken part by part, of so many positions from 0 on.
+inline constexpr int kSumsPart = 1024;
+
 // Why there is no GPU to run on: none in the machine, no driver or one that is too old, or a build without kernels for GPUs. Empty
 // where there is one.
 std::string why_no_device();

@@ -17,7 +17,7 @@ struct RowFormula {
   bool is_per_query = false;  // kColumnMass: divided by the number of queries since the row was fed
   // kLastQueries:
   int n_queries = 0;
-  int kernel = 1;                    // rows that are pooled: the row and its neighbours
+  int pool_width = 1;                // rows that are pooled: the row and its neighbours
   bool pools_greatest = true;        // else their mean
   bool takes_greatest_head = false;  // else the mean over query heads
   bool pools_heads = false;          // query heads are put together before rows are pooled

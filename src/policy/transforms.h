@@ -19,8 +19,8 @@ struct TransformPart {
   std::unique_ptr<SecondStage> (*make_second_stage)(OptionReader&);
   std::string_view cost;  // of each eviction, beside scoring and selecting
   std::string_view help;
-  std::string_view implied =
-      "";  // options that it gives where the spec does not, as a spec has them
+  // Options that it gives where the spec does not, as a spec has them.
+  std::string_view implied = "";
 };
 
 std::unique_ptr<SecondStage> make_chunkkv(OptionReader&);

@@ -30,7 +30,7 @@ TEST(Formula, SaysWhatScoresAreOf) {
   const kernels::RowFormula& asked = *window.formula();
   EXPECT_EQ(asked.of, Of::kLastQueries);
   EXPECT_EQ(asked.n_asked(), 16);
-  EXPECT_EQ(asked.kernel, 5);
+  EXPECT_EQ(asked.pool_width, 5);
   EXPECT_FALSE(asked.pools_greatest);
   EXPECT_TRUE(asked.takes_greatest_head);
   EXPECT_TRUE(asked.pools_heads);

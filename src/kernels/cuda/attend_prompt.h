@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/attend_decode.h"
+#include "kernels/device_step.h"
 
 namespace winnow::kernels::cuda {
 
@@ -37,7 +38,6 @@ void attend_prompt(const DecodeShape& shape, const PromptHead* heads, int n, int
                    const Stream& stream);
 
 // Of single query heads, `sums` alone. On the way they take [n_parts, n_tokens], of parts of kSumsPart positions from 0 on.
-inline constexpr int kSumsPart = 1024;
 void sum_weights(const DecodeShape& shape, const PromptHead* heads, int n, int most_tokens,
                  int n_parts, const Stream& stream);
 

@@ -43,8 +43,8 @@ __device__ __forceinline__ float over_heads(const RowFormula& formula, int group
 template <class OfRow>
 __device__ __forceinline__ float over_neighbours(const RowFormula& formula, int row, int n_rows,
                                                  const OfRow& of_row) {
-  const int first = max(0, row - (formula.kernel - 1) / 2);
-  const int last = min(n_rows, row + formula.kernel / 2 + 1);
+  const int first = max(0, row - (formula.pool_width - 1) / 2);
+  const int last = min(n_rows, row + formula.pool_width / 2 + 1);
   float greatest = 0.0F;
   double sum = 0.0;
   for (int i = first; i < last; ++i) {
@@ -53,7 +53,7 @@ __device__ __forceinline__ float over_neighbours(const RowFormula& formula, int 
     sum += static_cast<double>(each);
   }
   return formula.pools_greatest ? greatest
-                                : static_cast<float>(sum / static_cast<double>(formula.kernel));
+                                : static_cast<float>(sum / static_cast<double>(formula.pool_width));
 }
 
 __device__ __forceinline__ float of_last_queries(const RowFormula& formula, const Window& window,

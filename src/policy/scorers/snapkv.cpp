@@ -101,7 +101,7 @@ class SnapKv final : public Scorer {
       : options_(options),
         formula_{.of = kernels::RowFormula::Of::kLastQueries,
                  .n_queries = options.obs_window,
-                 .kernel = options.kernel,
+                 .pool_width = options.kernel,
                  .pools_greatest = takes_max(),
                  .takes_greatest_head = options.group == "max",
                  .pools_heads = options.reduce_first,
