@@ -149,7 +149,10 @@ HeadRows Cache::rows(int layer, int kv_head) const {
           .rotations = shape_.stores_rotations
                            ? reinterpret_cast<const int32_t*>(data + range.rotations)
                            : nullptr,
-          .score_kind = remote_ ? StaticScore::kSquaredNorm : shape_.score_kind};
+          .score_kind = remote_ ? StaticScore::kSquaredNorm : shape_.score_kind,
+          .notes = shape_.stores_scores && shape_.score_kind == StaticScore::kNote && !remote_
+                       ? reinterpret_cast<float*>(storage_.data() + range.scores)
+                       : nullptr};
 }
 
 std::vector<int32_t> Cache::positions(int layer, int kv_head) const {

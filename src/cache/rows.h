@@ -22,11 +22,13 @@ size_t element_bytes(RowType type);
 enum Visibility : uint8_t { kVisible, kHidden, kEvicted };
 
 inline constexpr float kUnknownNorm = -1;
+inline constexpr float kNotNoted = -1;
 
 // What the static score beside a row is.
 enum class StaticScore : uint8_t {
   kSquaredNorm,  // of its key, written at append
   kProjection,   // of its key (kernels::ScoreDirections), likewise
+  kNote,         // what the method has noted of the row when it last chose; kNotNoted before
   kReplay,  // what a replay of its document attended to it (engine/replay.h), written then; +infinity before
 };
 
@@ -50,6 +52,8 @@ struct HeadRows {
   // [n] the position that each key is rotated to, or null: its own.
   const int32_t* rotations = nullptr;
   StaticScore score_kind = StaticScore::kSquaredNorm;  // what scores are
+  // [n] the scores, for the method to write where they are its notes; else null. Heads are independent, likewise.
+  float* notes = nullptr;
 
   int n_visible() const { return n - n_hidden; }
   bool is_evicted(int slot) const { return hidden != nullptr && hidden[slot] == kEvicted; }

@@ -44,6 +44,9 @@ void Cache::trim(int n_positions) {
       Head& state = head(layer, kv_head);
       if (n_positions <= state.trim.intact) {
         state.trim = {};
+        if (float* const notes = rows(layer, kv_head).notes; notes != nullptr) {
+          std::fill_n(notes, state.n_slots, kNotNoted);  // no cut has seen these rows
+        }
       }
     }
   }

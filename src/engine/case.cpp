@@ -330,17 +330,17 @@ class CaseScorer {
       }
     }
     if (policy_.merges()) {
-      merge(choice.kept, is_cut, result);
+      merge(choice, is_cut, result);
     }
   }
 
-  void merge(const policy::KeptSlots& kept, bool is_cut, CaseResult& result) {
+  void merge(const policy::Choice& choice, bool is_cut, CaseResult& result) {
     result.values.resize(result.scores.size() * dim());
     for_heads([&](int layer, int kv_head, Scratch& scratch) {
       const size_t head = head_index(layer, kv_head);
       if (is_cut) {
-        merge_lost_rows(policy_, layers_[static_cast<size_t>(layer)], kv_head, kept[head],
-                        /*is_copied=*/false, scratch, cache_);
+        merge_lost_rows(policy_, layers_[static_cast<size_t>(layer)], kv_head, choice.kept[head],
+                        choice.folds_of(head), /*is_copied=*/false, scratch, cache_);
       }
       const kernels::RowVectors values = kernels::values_of(cache_.rows(layer, kv_head));
       constexpr float kOnce = 1;

@@ -62,6 +62,12 @@ void check_gathered_on_gpu(const policy::Policy& policy) {
                                              "' needs a replay of documents, which there is not on "
                                              "a GPU yet; -ngl 0 runs on the CPU");
   }
+  if (policy.needs().notes) {
+    throw Error(ErrorCode::kUnsupported,
+                "policy '" + policy.spec() +
+                    "' notes what it finds beside each row, which there "
+                    "is no place for on a GPU yet; -ngl 0 runs on the CPU");
+  }
   if (policy.is_contiguous()) {
     throw Error(ErrorCode::kUnsupported, "policy '" + policy.spec() +
                                              "' needs contiguous positions, which there are not "

@@ -177,15 +177,16 @@ void Evictor::fetch_rows(const Sequence& sequence, int first_layer) {
 }
 
 void Evictor::merge(Sequence& sequence, const policy::LayerView& layer, int kv_head,
-                    std::span<const int> kept, Scratch& scratch) {
+                    std::span<const int> kept, std::span<const policy::Fold> folds,
+                    Scratch& scratch) {
   if (sequence.cache.remote() == nullptr) {
-    merge_lost_rows(sequence.policy, layer, kv_head, kept, /*is_copied=*/false, scratch,
+    merge_lost_rows(sequence.policy, layer, kv_head, kept, folds, /*is_copied=*/false, scratch,
                     sequence.cache);
     return;
   }
   const cache::HeadRows& rows = layer.heads[static_cast<size_t>(kv_head)];
   std::byte* const values = fetched_values_[static_cast<size_t>(&rows - rows_.data())];
-  merge_lost_rows(sequence.policy, layer, kv_head, kept, /*is_copied=*/false, scratch,
+  merge_lost_rows(sequence.policy, layer, kv_head, kept, folds, /*is_copied=*/false, scratch,
                   sequence.cache, values);
   static_cast<kernels::DeviceRows&>(*sequence.cache.remote())
       .write_values(layer.layer, kv_head, rows.n, values);
@@ -247,7 +248,8 @@ bool Evictor::carry_out(Sequence& sequence, bool is_chosen, const Stopwatch& sto
     const int kv_head = item % n_kv_heads;
     const std::vector<int>& kept = choice_.kept[static_cast<size_t>(item)];
     if (sequence.policy.merges()) {
-      merge(sequence, layer, kv_head, kept, scratch_[static_cast<size_t>(thread)]);
+      merge(sequence, layer, kv_head, kept, choice_.folds_of(static_cast<size_t>(item)),
+            scratch_[static_cast<size_t>(thread)]);
     }
     sequence.cache.keep(layer.layer, kv_head, kept);
   });
@@ -303,13 +305,13 @@ bool Evictor::evict(Sequence& sequence, int layer, int64_t share) {
 }
 
 void merge_lost_rows(const policy::Policy& policy, const policy::LayerView& layer, int kv_head,
-                     std::span<const int> kept, bool is_copied, Scratch& scratch, cache::Cache& to,
-                     std::byte* values) {
+                     std::span<const int> kept, std::span<const policy::Fold> folds, bool is_copied,
+                     Scratch& scratch, cache::Cache& to, std::byte* values) {
   if (!policy.merges()) {
     return;
   }
   const Scratch::Frame frame(scratch);
-  const policy::NewValues merged = policy.merge(layer, kv_head, kept, scratch);
+  const policy::NewValues merged = policy.merge(layer, kv_head, kept, scratch, folds);
   const std::span<int> slots = scratch.take<int>(merged.rows.size());
   std::ranges::transform(merged.rows, slots.begin(),
                          [&](int row) { return is_copied ? row : kept[static_cast<size_t>(row)]; });

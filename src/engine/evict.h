@@ -64,7 +64,7 @@ class Evictor {
   void fetch_rows(const Sequence& sequence, int first_layer);
   // merge_lost_rows() of the sequence's own rows, wherever they are.
   void merge(Sequence& sequence, const policy::LayerView& layer, int kv_head,
-             std::span<const int> kept, Scratch& scratch);
+             std::span<const int> kept, std::span<const policy::Fold> folds, Scratch& scratch);
   // For a policy with a formula and rows in a device's memory: scores, selects and moves there. Nothing where it cannot; else
   // whether rows went.
   std::optional<bool> cut_on_device(Sequence& sequence, std::span<const int64_t> shares);
@@ -89,12 +89,13 @@ class Evictor {
   std::vector<Scratch> scratch_;  // [n_threads]
 };
 
-// Has the rows of `to` that were, or will be, the kept ones of this head take along what the policy merges into them. `layer`
+// Has the rows of `to` that were, or will be, the kept ones of this head take along what the policy merges into them (`folds`:
+// where the method itself has said so, Choice::folds_of()). `layer`
 // sees the rows as they were before any went; is_copied: `to` holds a copy of the kept ones alone.
 // `values`: where those of `to` are, if that is a copy.
 void merge_lost_rows(const policy::Policy& policy, const policy::LayerView& layer, int kv_head,
-                     std::span<const int> kept, bool is_copied, Scratch& scratch, cache::Cache& to,
-                     std::byte* values = nullptr);
+                     std::span<const int> kept, std::span<const policy::Fold> folds, bool is_copied,
+                     Scratch& scratch, cache::Cache& to, std::byte* values = nullptr);
 
 // Gives back what the windows of these layers have left behind at `last_pos`, the last position they have read.
 void drop_unseen_rows(Sequence& sequence, int first_layer, int n_layers, int last_pos);

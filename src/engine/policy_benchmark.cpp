@@ -406,8 +406,8 @@ class PolicyBenchmark {
     }
     for_heads([&](int head, int thread) {
       const std::vector<int>& kept = choice_.kept[static_cast<size_t>(head)];
-      merge_lost_rows(policy_, layer, head, kept, /*is_copied=*/false,
-                      scratch_[static_cast<size_t>(thread)], cache);
+      merge_lost_rows(policy_, layer, head, kept, choice_.folds_of(static_cast<size_t>(head)),
+                      /*is_copied=*/false, scratch_[static_cast<size_t>(thread)], cache);
       cache.keep(0, head, kept);
     });
     return true;

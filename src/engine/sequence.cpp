@@ -209,6 +209,9 @@ bool stores_scores_of(const Sequence& sequence, const policy::Policy& policy) {
   if (policy.needs().replay.is_wanted()) {
     return has_replay_scores(sequence, policy);
   }
+  if (policy.needs().notes) {  // the fork writes its own
+    return false;
+  }
   const kernels::ScoreDirections* const stored = sequence.policy.score_directions();
   const kernels::ScoreDirections* const needed = policy.score_directions();
   return sequence.cache.shape().stores_scores &&
@@ -218,15 +221,19 @@ bool stores_scores_of(const Sequence& sequence, const policy::Policy& policy) {
 
 // Has the views `rows` [n_layers, n_kv_heads] show the static scores that the policy needs, which lie in `scores`; none where
 // it needs none.
-void compute_static_scores(const policy::Policy& policy, int n_kv_heads, Evictor& evictor,
+void compute_static_scores(const Sequence& sequence, const policy::Policy& policy, Evictor& evictor,
                            std::vector<std::vector<float>>& scores,
                            std::vector<cache::HeadRows>& rows) {
+  const int n_kv_heads = sequence.cache.shape().n_kv_heads;
+  const bool goes_on = &sequence.policy.method() == &policy.method();  // from its notes
   const kernels::ScoreDirections* const directions = policy.score_directions();
   const bool is_wanted = policy.needs().static_scores();
   std::vector<Scratch> scratch(static_cast<size_t>(evictor.parallel().n_threads()));
   evictor.parallel().run(static_cast<int>(rows.size()), [&](int item, int thread) {
     const auto head = static_cast<size_t>(item);
+    const float* const notes = goes_on ? rows[head].notes : nullptr;
     rows[head].scores = nullptr;
+    rows[head].notes = nullptr;
     rows[head].score_kind = policy.needs().score_kind();
     if (!is_wanted) {
       return;
@@ -234,6 +241,12 @@ void compute_static_scores(const policy::Policy& policy, int n_kv_heads, Evictor
     scores[head].resize(static_cast<size_t>(rows[head].n));
     if (policy.needs().replay.is_wanted()) {  // is yet to come
       std::ranges::fill(scores[head], std::numeric_limits<float>::infinity());
+    } else if (policy.needs().notes) {
+      std::ranges::fill(scores[head], cache::kNotNoted);
+      if (notes != nullptr) {
+        std::copy_n(notes, scores[head].size(), scores[head].begin());
+      }
+      rows[head].notes = scores[head].data();
     } else if (directions == nullptr) {
       kernels::static_scores(rows[head], {}, scores[head]);
     } else {
@@ -473,8 +486,7 @@ Sequence fork(const Sequence& sequence, ForkOptions options, Evictor& evictor) {
   const Stopwatch stopwatch;
   std::vector<std::vector<float>> scores(rows.size());
   if (!stores_scores_of(sequence, *options.policy)) {
-    compute_static_scores(*options.policy, sequence.cache.shape().n_kv_heads, evictor, scores,
-                          rows);
+    compute_static_scores(sequence, *options.policy, evictor, scores, rows);
   }
   policy::KeptSlots slots = held_slots(rows);
   std::vector<policy::LayerView> views;
@@ -501,8 +513,8 @@ Sequence fork(const Sequence& sequence, ForkOptions options, Evictor& evictor) {
     evictor.parallel().run(static_cast<int>(choice.kept.size()), [&](int item, int thread) {
       const auto head = static_cast<size_t>(item);
       merge_lost_rows(fork.policy, views[head / n_kv_heads], static_cast<int>(head % n_kv_heads),
-                      choice.kept[head], /*is_copied=*/true, scratch[static_cast<size_t>(thread)],
-                      fork.cache);
+                      choice.kept[head], choice.folds_of(head), /*is_copied=*/true,
+                      scratch[static_cast<size_t>(thread)], fork.cache);
     });
   }
   if (is_cut) {

@@ -36,7 +36,9 @@ std::unique_ptr<HeadAllocator> make_pool(OptionReader&);
 std::unique_ptr<HeadAllocator> make_uniform(OptionReader&);
 std::unique_ptr<LayerAllocator> make_cake(OptionReader&);
 std::unique_ptr<LayerAllocator> make_pyramid(OptionReader&);
+std::unique_ptr<LayerAllocator> make_pyramid_seed(OptionReader&);
 std::unique_ptr<LayerAllocator> make_squeeze(OptionReader&);
+std::unique_ptr<LayerAllocator> make_squeeze_seed(OptionReader&);
 LayersAndHeads make_table(OptionReader&);
 std::unique_ptr<SecondStage> make_roles(OptionReader&);
 
@@ -49,10 +51,14 @@ inline constexpr AllocatorPart kAllocators[] = {
      "all heads of all layers share the budget: the best rows among all of them stay"},
     {"pyramid", true, false, make_pyramid, nullptr, nullptr, nullptr,
      "early layers keep more rows than late ones, falling linearly"},
+    {"pyramid@seed", true, false, make_pyramid_seed, nullptr, nullptr, nullptr,
+     "pyramid as another implementation has it, steeper"},
     {"roles", false, false, nullptr, nullptr, nullptr, make_roles,
      "the rows of a head are divided over what their tokens are there for: values before keys"},
     {"squeeze", true, false, make_squeeze, nullptr, nullptr, nullptr,
      "layers keep fewer rows whose attention changed least while prompts were read"},
+    {"squeeze@seed", true, false, make_squeeze_seed, nullptr, nullptr, nullptr,
+     "layers whose keys point in one direction keep fewer rows"},
     {"table", true, true, nullptr, nullptr, make_table, nullptr,
      "layers, or the heads of each, keep what a file says"},
     {"uniform", true, true, nullptr, make_uniform, nullptr, nullptr,

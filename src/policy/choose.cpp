@@ -145,13 +145,16 @@ int query_head_rows(std::span<const float> scores, const Protected& keep_anyway,
 // [n_slots].
 int select_candidates(std::span<const ScoredHead> layer, int kv_head, int n_keep,
                       const SecondStage* second_stage, Scratch& scratch, std::vector<int>& kept,
-                      std::vector<float>* final_scores) {
+                      std::vector<float>* final_scores, std::vector<Fold>* folds) {
   const ScoredHead& head = layer[static_cast<size_t>(kv_head)];
   const auto note = [&](std::span<const float> scores) {
     for (size_t i = 0; final_scores != nullptr && i < scores.size(); ++i) {
       (*final_scores)[static_cast<size_t>(head.slot(i))] = scores[i];
     }
   };
+  if (folds != nullptr) {
+    folds->clear();
+  }
   int n_nan = 0;
   const bool is_chosen_among =
       n_keep < std::ssize(head.scores) || (second_stage != nullptr && second_stage->may_drop_any());
@@ -161,7 +164,9 @@ int select_candidates(std::span<const ScoredHead> layer, int kv_head, int n_keep
   } else {
     const Scratch::Frame frame(scratch);
     const std::span<float> rescored = scratch.take<float>(head.scores.size());
-    n_keep = second_stage->rescore(layer, kv_head, n_keep, scratch, rescored);
+    n_keep = folds != nullptr
+                 ? second_stage->rescore_and_fold(layer, kv_head, n_keep, scratch, rescored, *folds)
+                 : second_stage->rescore(layer, kv_head, n_keep, scratch, rescored);
     note(rescored);
     select(rescored, n_keep, head.keep_anyway, scratch, kept);
     n_nan = count_nan(head.scores, head.keep_anyway);
@@ -206,9 +211,12 @@ void release_after_a_prompt(Choice& choice) {
 }  // namespace
 
 NewValues Policy::merge(const LayerView& layer, int kv_head, std::span<const int> kept,
-                        Scratch& scratch) const {
+                        Scratch& scratch, std::span<const Fold> folds) const {
   const cache::HeadRows& rows = layer.heads[static_cast<size_t>(kv_head)];
-  if (merger_ == nullptr || std::ssize(kept) == rows.n_visible()) {
+  if (merger_ == nullptr) {
+    return apply_folds(rows, kept, folds, scratch);
+  }
+  if (std::ssize(kept) == rows.n_visible()) {
     return {};
   }
   const std::span<const int> visible =
@@ -420,6 +428,8 @@ bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> 
   const bool is_by_query_head =
       scorer_->ranks_query_heads() && normalizers_.empty() && second_stage_ == nullptr;
   choice.query_head_rows.resize(is_by_query_head ? n_heads : 0);
+  const bool folds_values = second_stage_ != nullptr && second_stage_->folds_values();
+  choice.folds.resize(folds_values ? n_heads : 0);
   if (choice.wants_scores) {
     choice.final_scores.resize(n_heads);
     for (size_t i = 0; i < n_heads; ++i) {
@@ -458,7 +468,8 @@ bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> 
     choice.n_nan[i] =
         select_candidates(std::span(choice.scored_heads).subspan(first, n_kv_heads),
                           static_cast<int>(i - first), n_keep[i], second_stage_.get(), scratch,
-                          choice.kept[i], choice.wants_scores ? &choice.final_scores[i] : nullptr);
+                          choice.kept[i], choice.wants_scores ? &choice.final_scores[i] : nullptr,
+                          folds_values ? &choice.folds[i] : nullptr);
     merge_slots(scored.held_slots, choice.kept[i]);
   };
 

@@ -24,6 +24,14 @@ struct NewValues {
   std::span<const float> values;  // [n, head_dim]
 };
 
+// The value of a row that goes, folded into that of one that was there when it went, and may go later: v(to) becomes
+// (1 - weight) v(to) + weight v(from). In order.
+struct Fold {
+  int from;  // slots
+  int to;
+  float weight;
+};
+
 class Merger {
  public:
   virtual ~Merger() = default;
@@ -34,5 +42,10 @@ class Merger {
   // not finite are not merged.
   virtual NewValues merge(const Parting& parting, Scratch& scratch) const = 0;
 };
+
+// The values of the kept rows of a head that the folds change. Rows that are not finite neither give nor take. As
+// Merger::merge().
+NewValues apply_folds(const cache::HeadRows& rows, std::span<const int> kept,
+                      std::span<const Fold> folds, Scratch& scratch);
 
 }  // namespace winnow::policy

@@ -36,6 +36,7 @@ std::vector<std::string> describe(const Needs& needs) {
   add(needs.values, "values");
   add(needs.key_norms, "key norms");
   add(needs.key_projections, "key projections");
+  add(needs.notes, "notes");
   add(needs.column_mass, "column mass");
   add(needs.query_moments, "query moments");
   add(needs.residual_similarity, "residual similarity");

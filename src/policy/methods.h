@@ -27,23 +27,42 @@ struct Method {
   bool needs_file = false;  // one of its options names a file that must be there
   // Where a spec names no allocator of layers or heads.
   std::string_view allocator = "uniform";
+  // What preset=seed gives beside or in place of its other options, as a spec has them.
+  std::string_view seed = "";
 };
 
+std::unique_ptr<Scorer> make_cam_proxy(OptionReader&);
+std::unique_ptr<Scorer> make_chunkkv_proxy(OptionReader&);
 std::unique_ptr<Scorer> make_expected_attention(OptionReader&);
 std::unique_ptr<Scorer> make_h2o(OptionReader&);
+std::unique_ptr<Scorer> make_h2o_proxy(OptionReader&);
 std::unique_ptr<Scorer> make_keydiff(OptionReader&);
+std::unique_ptr<Scorer> make_keyformer(OptionReader&);
+std::unique_ptr<Scorer> make_keyformer_proxy(OptionReader&);
 std::unique_ptr<Scorer> make_knorm(OptionReader&);
 std::unique_ptr<Scorer> make_kvzip(OptionReader&);
 std::unique_ptr<Scorer> make_lagkv(OptionReader&);
+std::unique_ptr<Scorer> make_plain_proxy(OptionReader&);
 std::unique_ptr<Scorer> make_qfilters(OptionReader&);
 std::unique_ptr<Scorer> make_qfilters_keysvd(OptionReader&);
 std::unique_ptr<Scorer> make_quest(OptionReader&);
 std::unique_ptr<Scorer> make_random(OptionReader&);
+std::unique_ptr<Scorer> make_rkv(OptionReader&);
+std::unique_ptr<Scorer> make_scissorhands(OptionReader&);
 std::unique_ptr<Scorer> make_snapkv(OptionReader&);
+std::unique_ptr<Scorer> make_snapkv_proxy(OptionReader&);
 std::unique_ptr<Scorer> make_streaming(OptionReader&);
 std::unique_ptr<Scorer> make_tova(OptionReader&);
+std::unique_ptr<Scorer> make_tova_proxy(OptionReader&);
 
 inline constexpr Method kMethods[] = {
+    {"cam@proxy", "key as query", false, make_cam_proxy,
+     "a product of each new key with all rows held, one after the other", 0,
+     "as h2o@proxy, and rows leave their values to the rows with the most similar keys", "none"},
+    {"chunkkv@proxy", "key as query", false, make_chunkkv_proxy,
+     "a product of each new key with all rows held, one after the other", 0,
+     "lets the chunk of rows go that later keys attend to least, while rows come", "none", false,
+     "uniform", "drop_whole=true"},
     {"expected-attention", "statistics", false, make_expected_attention,
      "a product of each key with a matrix of each query head, and reads each value", 64,
      "keeps the rows that later queries should attend to, judged by the queries so far"},
@@ -51,8 +70,20 @@ inline constexpr Method kMethods[] = {
     {"h2o", "attention", false, make_h2o,
      "reads 8 bytes a row, summed up while attention is computed", 0,
      "keeps the rows that have received most attention from all queries so far"},
+    {"h2o@proxy", "key as query", false, make_h2o_proxy,
+     "a product of each new key with all rows held, one after the other", 0,
+     "lets the row go that later keys attend to least, while rows come: h2o of a cache that sees "
+     "no queries",
+     "none", false, "uniform", "n_recent=16"},
     {"keydiff", "key", false, make_keydiff, "reads each key twice", 16,
      "keeps the rows whose keys point elsewhere than the mean key"},
+    {"keyformer", "attention", false, make_keyformer,
+     "reads 8 bytes a row, summed up while attention is computed; with noise=softmax attention of "
+     "obs_window queries",
+     0, "as h2o, with noise that each row keeps"},
+    {"keyformer@proxy", "key as query", false, make_keyformer_proxy,
+     "a product of each new key with all rows held, one after the other", 0,
+     "as h2o@proxy, with noise that each row keeps", "none"},
     {"knorm", "key", true, make_knorm, "reads 4 bytes a row, written at append", 0,
      "keeps the rows whose keys have the lowest L2 norm"},
     {"kvzip", "attention", false, make_kvzip,
@@ -63,6 +94,10 @@ inline constexpr Method kMethods[] = {
     {"lagkv", "value", false, make_lagkv, "reads each key and value twice", 16,
      "keeps the rows whose channels spread most, measured by the rows after them",
      "the last partition of lag rows, and the rest"},
+    {"pyramid@proxy", "key as query", false, make_plain_proxy,
+     "a product of each new key with all rows held, one after the other", 0,
+     "as h2o@proxy, with more rows in early layers than in late ones", "none", false,
+     "pyramid@seed"},
     {"qfilters", "projection", true, make_qfilters, "reads 4 bytes a row, written at append", 0,
      "keeps the rows whose keys reach farthest along a direction that was calibrated from queries",
      "none", true},
@@ -72,15 +107,31 @@ inline constexpr Method kMethods[] = {
      "keeps whole pages of rows whose keys may reach farthest along the last queries"},
     {"random", "none", true, make_random, "a hash of each row's position", 0,
      "keeps rows at random: the floor any method must beat"},
+    {"rkv", "attention", false, make_rkv, "a product of each key with all keys", 64,
+     "keeps the rows that the last queries attend to and that no later row repeats",
+     "the rows of the obs_window last queries"},
+    {"scissorhands", "attention", false, make_scissorhands,
+     "attention of `history` queries of each query head, without the values", 64,
+     "keeps the rows that the last queries most often gave more than their share"},
     {"snapkv", "attention", false, make_snapkv,
      "attention of obs_window queries of each query head, without the values", 64,
      "keeps the rows that the last queries attend to, and their neighbours",
      "the rows of the obs_window last queries, unless force_window=false"},
+    {"snapkv@proxy", "key as query", false, make_snapkv_proxy,
+     "a product of each of the last obs_window keys with all rows", 64,
+     "keeps the rows that the last keys attend to", "none"},
+    {"squeeze@proxy", "key as query", false, make_plain_proxy,
+     "a product of each new key with all rows held, one after the other", 0,
+     "as h2o@proxy, with fewer rows in layers whose keys point in one direction", "none", false,
+     "squeeze@seed"},
     {"streaming", "position", true, make_streaming, "none", 0,
      "keeps the first n_sink and the last rows", "all rows but the sinks"},
     {"tova", "attention", false, make_tova,
      "attention of one query of each query head, without the values", 16,
      "keeps the rows that the last query attends to"},
+    {"tova@proxy", "key as query", false, make_tova_proxy,
+     "a product of each new key with all rows held, one after the other", 0,
+     "lets the row go that each new key attends to least", "none"},
 };
 static_assert(std::ranges::is_sorted(kMethods, {}, &Method::name), "kMethods is sorted by name");
 

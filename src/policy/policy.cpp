@@ -134,7 +134,15 @@ void refuse_all_options(const Spec& spec, std::string_view default_budget, Optio
   }
 }
 
-void give_preset(const std::string& preset, OptionReader& reader) {
+// Those of a text as a spec has them.
+void give_options(std::string_view options, OptionReader& reader) {
+  const Spec spec = parse_spec(":" + std::string(options));
+  for (const GivenOption& option : spec.options) {
+    reader.give_default(option.name, option.value);
+  }
+}
+
+void give_preset(const std::string& preset, const Method* method, OptionReader& reader) {
   const auto give = [&](std::initializer_list<GivenOption> options) {
     for (const GivenOption& option : options) {
       reader.give_default(option.name, option.value);
@@ -143,6 +151,7 @@ void give_preset(const std::string& preset, OptionReader& reader) {
   if (preset == "paper") {
     give({{"n_recent", "0"}});
   } else if (preset == "seed") {
+    give_options(method == nullptr ? "" : method->seed, reader);
     give({{"budget", "512"}, {"n_sink", "4"}, {"n_recent", "0"}});
   } else if (preset == "authors") {
     give({{"budget", "128"}, {"n_sink", "0"}, {"n_recent", "64"}});
@@ -151,10 +160,7 @@ void give_preset(const std::string& preset, OptionReader& reader) {
 
 void give_implied(const Parts& parts, OptionReader& reader) {
   for (const TransformPart* const part : parts.transforms) {
-    const Spec implied = parse_spec(":" + std::string(part->implied));
-    for (const GivenOption& option : implied.options) {
-      reader.give_default(option.name, option.value);
-    }
+    give_options(part->implied, reader);
   }
 }
 
@@ -166,7 +172,7 @@ void spell_as_ours(Spec& spec) {
       continue;
     }
     std::string name = option.name.substr(prefix.size());
-    name = name == "recent" ? "n_recent" : name;
+    name = name == "recent" || name == "grace" ? "n_recent" : name;
     if (std::ranges::count(spec.options, name, &GivenOption::name) > 0) {
       spec.problems.push_back("'" + option.name + "' gives '" + name + "' a second time");
     }
@@ -248,7 +254,7 @@ Policy Policy::parse(std::string_view text, std::string_view default_budget) {
   if (!default_budget.empty()) {
     reader.give_default("budget", default_budget);
   }
-  give_preset(read_options<PresetOptions>(reader).preset, reader);
+  give_preset(read_options<PresetOptions>(reader).preset, policy.method_, reader);
   const Parts parts = parts_of(spec, policy.method_, reader);
   give_implied(parts, reader);
   const size_t n_presets = reader.options().size();  // what they set is spelled out instead
@@ -260,6 +266,7 @@ Policy Policy::parse(std::string_view text, std::string_view default_budget) {
     if (parts.merger != nullptr) {
       policy.merger_ = parts.merger->make(reader);
     }
+    policy.let_method_choose(reader);
     reader.refuse_unknown();
     check_together(policy.options_, reader);
   }
@@ -307,6 +314,26 @@ void Policy::make_transforms(std::span<const TransformPart* const> parts, Option
                        " may be negative: put rank or softmax before it, as in " + method +
                        "+rank+" + stage);
   }
+}
+
+// Where the method chooses a head's rows itself, no other part can.
+void Policy::let_method_choose(OptionReader& reader) {
+  const SecondStage* const chooser = scorer_->chooser();
+  if (chooser == nullptr) {
+    return;
+  }
+  const std::string alone =
+      std::string(method_->name) + " lets rows go one by one as others come, ";
+  if (second_stage_ != nullptr || !normalizers_.empty()) {
+    reader.add_problem(alone + "so no transform can follow, nor can roles divide its rows");
+  }
+  if (chooser->folds_values() && merger_ != nullptr) {
+    reader.add_problem(alone + "and merges them itself: no merger can follow");
+  }
+  if (options_.positions == "contiguous") {
+    reader.add_problem(alone + "and compares keys as they are stored; it takes positions=original");
+  }
+  second_stage_ = std::shared_ptr<const SecondStage>(scorer_, chooser);
 }
 
 void Policy::make_allocators(std::span<const AllocatorPart* const> parts, OptionReader& reader) {

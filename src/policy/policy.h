@@ -118,6 +118,11 @@ struct Choice {
   // query head has chosen, of those that are kept for the group.
   std::vector<int> query_head_rows;
 
+  std::vector<std::vector<Fold>> folds;  // [n_layers * n_kv_heads] where the method folds values
+  std::span<const Fold> folds_of(size_t head) const {
+    return head < folds.size() ? std::span<const Fold>(folds[head]) : std::span<const Fold>{};
+  }
+
   int64_t n_nan_scores() const { return std::accumulate(n_nan.begin(), n_nan.end(), int64_t{0}); }
 };
 
@@ -199,11 +204,13 @@ class Policy {
              Choice& choice) const;
 
   // Whether rows that stay take something along of those that go.
-  bool merges() const { return merger_ != nullptr; }
-  // What the rows at `kept` of a head take along when it keeps them alone: nothing where no visible one goes, or nothing is
-  // merged. The result lies in `scratch`, until the caller's frame ends.
-  NewValues merge(const LayerView& layer, int kv_head, std::span<const int> kept,
-                  Scratch& scratch) const;
+  bool merges() const {
+    return merger_ != nullptr || (second_stage_ != nullptr && second_stage_->folds_values());
+  }
+  // What the rows at `kept` of a head take along when it keeps them alone, by the policy's merger or the folds that choose()
+  // left: nothing where no visible one goes, or nothing is merged. The result lies in `scratch`, until the caller's frame ends.
+  NewValues merge(const LayerView& layer, int kv_head, std::span<const int> kept, Scratch& scratch,
+                  std::span<const Fold> folds = {}) const;
 
  private:
   Policy() = default;
@@ -212,6 +219,7 @@ class Policy {
   PolicyOptions options_;
   void make_transforms(std::span<const TransformPart* const> parts, OptionReader& reader);
   void make_allocators(std::span<const AllocatorPart* const> parts, OptionReader& reader);
+  void let_method_choose(OptionReader& reader);
   bool demand(std::span<const LayerView> layers, std::span<const int64_t> layer_rows,
               Choice& choice) const;
   void allocate(size_t first, size_t n, int64_t n_rows, Choice& choice,

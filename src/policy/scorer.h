@@ -25,6 +25,7 @@
 namespace winnow::policy {
 
 struct Filters;
+class SecondStage;
 
 // A second reading: once a document has been read, the model is asked to repeat it, and is fed it part by part as its own
 // answer. A row is worth the greatest attention that any of these tokens pays to it (engine/replay.h).
@@ -48,7 +49,9 @@ struct Needs {
   bool key_norms = false;  // HeadRows::scores: the squared key norm, written at append
   // HeadRows::scores: each key's projection on Scorer::score_directions(), written at append.
   bool key_projections = false;
-  // HeadRows::scores: what a replay of the row's document found. One of the three at most.
+  // HeadRows::notes: what the method itself noted of each row when it last chose.
+  bool notes = false;
+  // HeadRows::scores: what a replay of the row's document found. One of the four at most.
   Replay replay = {};
   bool column_mass = false;  // HeadRows::mass: the softmax weights received from all queries so far
   float mass_decay = 1;      // each generated token multiplies the column mass so far with it
@@ -63,17 +66,20 @@ struct Needs {
   bool roles = false;  // LayerView::roles
 
   bool asks_keys_or_queries() const { return keys || n_queries > 0; }
-  bool static_scores() const { return key_norms || key_projections || replay.is_wanted(); }
+  bool static_scores() const { return key_norms || key_projections || notes || replay.is_wanted(); }
   cache::StaticScore score_kind() const {
     if (replay.is_wanted()) {
       return cache::StaticScore::kReplay;
+    }
+    if (notes) {
+      return cache::StaticScore::kNote;
     }
     return key_projections ? cache::StaticScore::kProjection : cache::StaticScore::kSquaredNorm;
   }
 
   // What either asks for. Generated tokens decay the mass as these needs say, not as the others do; of projections on two
   // methods' directions neither is kept, since forks compute theirs from the keys, nor of two replays, which forks have made
-  // anew.
+  // anew, nor notes, which begin with a fork.
   void add(const Needs& other) {
     asks_window_only = (asks_window_only || !asks_keys_or_queries()) &&
                        (other.asks_window_only || !other.asks_keys_or_queries());
@@ -140,6 +146,10 @@ class Scorer {
 
   // What score() is of what lies beside rows, null for methods that read more than that.
   virtual const kernels::RowFormula* formula() const { return nullptr; }
+
+  // Methods that take rows in one by one and let one go for each choose a head's rows themselves: how. Null for all others, of
+  // which the rows with the highest scores stay. As long as the scorer lives.
+  virtual const SecondStage* chooser() const { return nullptr; }
 
   // Whether the layer's rows can be scored already; before, none of them is evicted.
   virtual bool is_ready(const LayerView& /*layer*/) const { return true; }

@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <span>
+#include <vector>
 
 #include "base/scratch.h"
+#include "policy/merger.h"
 #include "policy/scorer.h"
 #include "policy/select.h"
 
@@ -54,6 +56,15 @@ class SecondStage {
   // different heads at the same time.
   virtual int rescore(std::span<const ScoredHead> layer, int kv_head, int n_keep, Scratch& scratch,
                       std::span<float> rescored) const = 0;
+
+  // Whether it also says to whom rows that go leave their values. Then this is called in place of rescore(), with `folds`
+  // empty.
+  virtual bool folds_values() const { return false; }
+  virtual int rescore_and_fold(std::span<const ScoredHead> layer, int kv_head, int n_keep,
+                               Scratch& scratch, std::span<float> rescored,
+                               std::vector<Fold>& /*folds*/) const {
+    return rescore(layer, kv_head, n_keep, scratch, rescored);
+  }
 };
 
 }  // namespace winnow::policy

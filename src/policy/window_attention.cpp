@@ -118,6 +118,25 @@ void window_mass(const LayerView& layer, int kv_head, GroupHeads heads, int n_qu
              scratch, mass);
 }
 
+void query_logits(const LayerView& layer, int kv_head, int head, int pos,
+                  std::span<const int> slots, Scratch& scratch, std::span<float> logits) {
+  const Scratch::Frame frame(scratch);
+  const cache::HeadRows& rows = layer.heads[static_cast<size_t>(kv_head)];
+  const std::span<float> q = scratch.take<float>(static_cast<size_t>(rows.head_dim));
+  const float* const query = layer.queries->query(layer.layer, head, pos);
+  std::transform(query, query + q.size(), q.begin(),
+                 [&](float each) { return each * layer.attention.scale; });
+  turn_to_rows(layer, kv_head, pos, scratch, q);
+  kernels::row_dots(kernels::keys_of(rows), slots, q, logits, scratch);
+}
+
+std::span<const int> seen_slots(const cache::HeadRows& rows, std::span<const int> visible,
+                                int pos) {
+  const auto end =
+      std::ranges::upper_bound(visible, pos, {}, [&](int slot) { return rows.positions[slot]; });
+  return visible.first(static_cast<size_t>(end - visible.begin()));
+}
+
 void last_query_mass(const LayerView& layer, int kv_head, Scratch& scratch,
                      std::span<int64_t> mass) {
   const Scratch::Frame frame(scratch);
@@ -132,19 +151,12 @@ void last_query_mass(const LayerView& layer, int kv_head, Scratch& scratch,
   const int pos = layer.queries->end_pos(layer.layer) - 1;
   const std::span<const int> visible =
       cache::visible_slots(rows, scratch.take<int>(static_cast<size_t>(rows.n)));
-  const auto end =
-      std::ranges::upper_bound(visible, pos, {}, [&](int slot) { return rows.positions[slot]; });
-  const std::span<const int> slots = visible.first(static_cast<size_t>(end - visible.begin()));
+  const std::span<const int> slots = seen_slots(rows, visible, pos);
   const std::span<float> weights = scratch.take<float>(slots.size());
-  const std::span<float> q = scratch.take<float>(static_cast<size_t>(rows.head_dim));
   const int group = layer.attention.gqa_group_size();
   std::ranges::fill(mass, 0);
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    const float* const query = layer.queries->query(layer.layer, head, pos);
-    std::transform(query, query + q.size(), q.begin(),
-                   [&](float each) { return each * layer.attention.scale; });
-    turn_to_rows(layer, kv_head, pos, scratch, q);
-    kernels::row_dots(kernels::keys_of(rows), slots, q, weights, scratch);
+    query_logits(layer, kv_head, head, pos, slots, scratch, weights);
     kernels::softmax(weights);
     for (size_t i = 0; i < slots.size(); ++i) {
       const double weight = std::isnan(weights[i]) ? 0.0 : static_cast<double>(weights[i]);

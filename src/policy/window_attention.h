@@ -47,7 +47,14 @@ void query_mass(const LayerView& layer, int kv_head, GroupHeads heads, int first
 void window_mass(const LayerView& layer, int kv_head, GroupHeads heads, int n_queries,
                  Scratch& scratch, std::span<int64_t> mass);
 
-// The same of the last query alone and of all query heads of the group, in passes over the keys: what decoding can ask for at
+// logits [slots] = what a remembered query of one query head (of all) says of the rows at `slots`, before the softmax.
+void query_logits(const LayerView& layer, int kv_head, int head, int pos,
+                  std::span<const int> slots, Scratch& scratch, std::span<float> logits);
+
+// The first of `visible`, ascending slots, whose rows a query at `pos` sees.
+std::span<const int> seen_slots(const cache::HeadRows& rows, std::span<const int> visible, int pos);
+
+// query_mass() of the last query alone and of all query heads of the group, in passes over the keys: what decoding can ask for at
 // every token.
 void last_query_mass(const LayerView& layer, int kv_head, Scratch& scratch,
                      std::span<int64_t> mass);

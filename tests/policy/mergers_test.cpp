@@ -227,6 +227,88 @@ TEST(Cam, AgreesWithPlainLoops) {
   EXPECT_GT(n_dropped, 50);
 }
 
+TEST(Cam, GivesToTheMostSimilarAsPlainLoopsDo) {
+  int n_merged = 0;
+  int n_dropped = 0;
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(seed);
+    const Split split = random_split(seed);
+    const TinyHead& head = split.head;
+    const int n_sink = static_cast<int>(seed % 3) * 10;  // positions are multiples of 3
+    Values expected;
+    for (const int e : split.lost) {
+      const auto key = row_of(head.keys, e, head.head_dim);
+      double best = 0;
+      int taker = -1;
+      for (const int t : split.kept) {
+        const auto other = row_of(head.keys, t, head.head_dim);
+        const double cosine = dot(key, other) / norm(key) / norm(other);
+        if (head.positions[static_cast<size_t>(t)] >= n_sink && cosine > best) {
+          best = cosine;
+          taker = t;
+        }
+      }
+      if (taker < 0) {
+        continue;
+      }
+      const auto mass = [&](int slot) {
+        return static_cast<double>(head.mass[static_cast<size_t>(slot)]);
+      };
+      uint64_t hash = splitmix64((uint64_t{1} << 32) + 5);
+      for (const int value : {0, 0, head.positions[static_cast<size_t>(e)]}) {
+        hash = splitmix64(hash ^ static_cast<uint32_t>(value));
+      }
+      const double p = mass(e) >= mass(taker) ? 1 : mass(e) / mass(taker);
+      const bool is_merged = std::ldexp(static_cast<double>(hash >> 40), -24) < p;
+      (is_merged ? n_merged : n_dropped) += 1;
+      if (is_merged) {
+        auto& value =
+            expected.try_emplace(taker, row_of(head.values, taker, head.head_dim)).first->second;
+        const auto own = row_of(head.values, e, head.head_dim);
+        for (size_t i = 0; i < value.size(); ++i) {
+          value[i] = (1 - best) * value[i] + best * own[i];
+        }
+      }
+    }
+    const TinyLayer layer({head});
+    expect_near(merged_by("knorm+cam:budget=100,n_recent=0,cam_seed=5,cam_to=similar,n_sink=" +
+                              std::to_string(n_sink),
+                          layer.view(), 0, split.kept),
+                expected);
+  }
+  EXPECT_GT(n_merged, 200);
+  EXPECT_GT(n_dropped, 50);
+}
+
+TEST(Folds, GoFromRowToRowInOrder) {
+  const TinyHead head = TinyHead::random(10, 1, 4);
+  const std::vector<int> kept{2, 5, 9};
+  // 7 takes half of 3, then leaves a quarter of itself to 5; 1 goes to one that goes.
+  const std::vector<Fold> folds{{3, 7, 0.5F}, {7, 5, 0.25F}, {1, 4, 1.0F}};
+  Scratch scratch;
+  const NewValues found = apply_folds(head.rows({}), kept, folds, scratch);
+  ASSERT_EQ(found.rows.size(), 1);
+  EXPECT_EQ(found.rows[0], 1);
+  for (int c = 0; c < 4; ++c) {
+    const auto v = [&](int slot) { return head.values[static_cast<size_t>(slot * 4 + c)]; };
+    EXPECT_NEAR(found.values[static_cast<size_t>(c)],
+                0.75F * v(5) + 0.25F * (0.5F * v(7) + 0.5F * v(3)), 1e-6F);
+  }
+  EXPECT_TRUE(apply_folds(head.rows({}), kept, {}, scratch).rows.empty());
+}
+
+TEST(Folds, LeaveOutWhatIsNotFinite) {
+  TinyHead head = TinyHead::random(10, 1, 4);
+  head.values[3 * 4] = std::numeric_limits<float>::infinity();
+  head.values[5 * 4] = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<int> kept{2, 5, 9};
+  const std::vector<Fold> folds{{3, 2, 0.5F}, {4, 5, 0.5F}, {6, 9, 0.5F}};
+  Scratch scratch;
+  const NewValues found = apply_folds(head.rows({}), kept, folds, scratch);
+  ASSERT_EQ(found.rows.size(), 1);
+  EXPECT_EQ(found.rows[0], 2);
+}
+
 TEST(Cam, DrawsAreNotThoseOfRandom) {
   // Rows whose random scores are lowest go. Of those of a gap one may be merged, and half of these are, as their attention
   // says.

@@ -126,11 +126,12 @@ TEST(PolicySpec, UnknownMethodNamesTheNearestAndAll) {
   EXPECT_THAT(
       refusal("knrom:budget=5"),
       AllOf(HasSubstr("unknown method 'knrom'"), HasSubstr("did you mean 'knorm'"),
-            HasSubstr("expected-attention, full, h2o, keydiff, knorm, kvzip, lagkv, qfilters, "
-                      "qfilters@keysvd, quest, random, snapkv, "
-                      "streaming, tova")));
-  EXPECT_THAT(refusal("scissorhands:budget=5"),
-              AllOf(HasSubstr("'scissorhands'"), Not(HasSubstr("did you mean"))));
+            HasSubstr("cam@proxy, chunkkv@proxy, expected-attention, full, h2o, h2o@proxy, "
+                      "keydiff, keyformer, keyformer@proxy, knorm, kvzip, lagkv, pyramid@proxy, "
+                      "qfilters, qfilters@keysvd, quest, random, rkv, scissorhands, snapkv, "
+                      "snapkv@proxy, squeeze@proxy, streaming, tova, tova@proxy")));
+  EXPECT_THAT(refusal("cornucopia:budget=5"),
+              AllOf(HasSubstr("'cornucopia'"), Not(HasSubstr("did you mean"))));
   EXPECT_THAT(refusal(""), HasSubstr("unknown method ''"));
 }
 
@@ -185,7 +186,8 @@ TEST(PolicySpec, UnknownAllocatorsNameTheNearestAndAll) {
   EXPECT_THAT(refusal("knorm+adakvv:budget=512"),
               AllOf(HasSubstr("unknown transform, allocator or merger 'adakvv'"),
                     HasSubstr("did you mean 'adakv'"),
-                    HasSubstr("adakv, cake, pool, pyramid, roles, squeeze, table, uniform")));
+                    HasSubstr("adakv, cake, pool, pyramid, pyramid@seed, roles, squeeze, "
+                              "squeeze@seed, table, uniform")));
   EXPECT_THAT(refusal("knorm+knorm:budget=512"), HasSubstr("'knorm' is a method"));
   EXPECT_THAT(refusal("adakv+knorm:budget=512"),
               AllOf(HasSubstr("'adakv' is an allocator"), HasSubstr("knorm+adakv")));

@@ -3,9 +3,11 @@
 // Source    CaM: Zhang et al., ICML 2024 (openreview LCTmppB165), and kvpress (CAMPress)
 // Values    p(e) = min(1, A(e) / mean of A over the rows T(e))                                     (1)
 //           v_t <- v_t + Σ_e b(e) v_e / |T(e)|, over the e with t in T(e); b(e) = 1 with p(e)      (2)
+//           cam_to=similar: |T(e)| = 1, the row t that stays and is no sink with the most similar key, in (1), and
+//           v_t <- (1 - w) v_t + w v_e, w = max(0, cos(k_e, k_t)), in order of position                   (3)
 // Symbols   e = row that goes, T(e) = the first cam_rows rows after e that stay, A = column mass of the KV head's queries
-// Needs     values; column mass, added up while attention is computed
-// Cost      the values of the rows that go, and of the rows after each
+// Needs     values; column mass, added up while attention is computed; cam_to=similar: keys
+// Cost      the values of the rows that go, and of the rows after each; cam_to=similar: as merge
 // Differs   the authors compare with the recent window that e leaves, which is where T(e) begins; what goes here need not come
 //           from there. There one row goes at a time. Where several go between two that stay, as when a prompt is cut, the one
 //           with the most attention is merged: so no row takes more than one row's worth in all, as there. They draw anew each
@@ -24,11 +26,14 @@ namespace winnow::policy {
 namespace {
 
 struct CamOptions {
+  std::string cam_to = "next";
   int cam_rows = 32;
   int cam_seed = 0;
 
   template <typename Visitor>
   void visit(Visitor& v) {
+    v(cam_to, "cam_to", {"next", "similar"},
+      "who takes a row's value: the rows after it, or the one with the most similar key");
     v(cam_rows, "cam_rows", 1, 4096, "how many of the rows after it share the value of a row");
     v(cam_seed, "cam_seed", 0, std::numeric_limits<int>::max(), "another seed merges other rows");
   }
@@ -38,9 +43,14 @@ class Cam final : public Merger {
  public:
   explicit Cam(const CamOptions& options) : options_(options) {}
 
-  Needs needs() const override { return {.values = true, .column_mass = true}; }
+  Needs needs() const override {
+    return {.keys = gives_to_similar(), .values = true, .column_mass = true};
+  }
 
   NewValues merge(const Parting& parting, Scratch& scratch) const override {
+    if (gives_to_similar()) {
+      return apply_folds(parting.rows(), parting.kept, folds(parting, scratch), scratch);
+    }
     const cache::HeadRows& rows = parting.rows();
     const auto dim = static_cast<size_t>(rows.head_dim);
     const std::span<const int> kept = parting.kept;
@@ -94,6 +104,40 @@ class Cam final : public Merger {
   }
 
  private:
+  bool gives_to_similar() const { return options_.cam_to == "similar"; }
+
+  // Eq. (3)
+  std::span<const Fold> folds(const Parting& parting, Scratch& scratch) const {
+    const std::span<Fold> folds = scratch.take<Fold>(parting.lost.size());
+    const Scratch::Frame frame(scratch);
+    const cache::HeadRows& rows = parting.rows();
+    const kernels::RowVectors keys = kernels::keys_of(rows);
+    const auto n_sinks = static_cast<size_t>(std::ranges::count_if(
+        parting.kept, [&](int slot) { return rows.positions[slot] < parting.layer.n_sink; }));
+    const std::span<const int> takers = parting.kept.subspan(n_sinks);
+    const std::span<float> of_takers = scratch.take<float>(takers.size());
+    const std::span<float> of_lost = scratch.take<float>(parting.lost.size());
+    kernels::squared_norms(keys, takers, of_takers, scratch);
+    kernels::squared_norms(keys, parting.lost, of_lost, scratch);
+    kernels::inverse_norms(of_takers);
+    kernels::inverse_norms(of_lost);
+    const std::span<kernels::Nearest> nearest =
+        scratch.take_filled(parting.lost.size(), kernels::Nearest{});
+    kernels::nearest_rows(keys, parting.lost, of_lost, takers, of_takers, nearest, scratch);
+    size_t n = 0;
+    for (size_t e = 0; e < nearest.size(); ++e) {
+      if (nearest[e].index == kernels::kNoRow || !(nearest[e].cosine > 0)) {
+        continue;
+      }
+      const int taker = takers[static_cast<size_t>(nearest[e].index)];
+      if (is_merged(parting, parting.lost[e], {&taker, 1})) {
+        folds[n++] = {
+            .from = parting.lost[e], .to = taker, .weight = std::min(nearest[e].cosine, 1.0F)};
+      }
+    }
+    return folds.first(n);
+  }
+
   size_t n_rows() const { return static_cast<size_t>(options_.cam_rows); }
 
   // T(e), of a row that kept[first] comes after.
