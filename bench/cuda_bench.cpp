@@ -557,6 +557,9 @@ void measure_statistics(const Stream& stream, const Rows& rows, int n_rows, int 
                          .swa_window = 0,
                          .sums = of_sums,
                          .n_ring = 0});
+      if (head % static_cast<size_t>(group) != 0) {
+        continue;
+      }
       masses.push_back({.keys = of_head.keys,
                         .positions = of_head.positions,
                         .hidden = nullptr,
@@ -572,9 +575,20 @@ void measure_statistics(const Stream& stream, const Rows& rows, int n_rows, int 
     const Array<PromptHead> prompt_heads{std::span<const PromptHead>(prompts)};
     const Array<MassHead> mass_heads{std::span<const MassHead>(masses)};
     const auto n = static_cast<int>(prompts.size());
+    const Array<std::byte> images(
+        kernels::cuda::mass_image_bytes(shape, kHeads, c.n_tokens, c.is_window));
+    const kernels::cuda::MassLaunch launch{.heads = mass_heads.data(),
+                                           .n = kHeads,
+                                           .most_tokens = c.n_tokens,
+                                           .most_rows = n_rows,
+                                           .images = images.data()};
     const auto add = [&] {
-      add_mass(shape, static_cast<int>(per_item), kernels::kWindowMassScale, mass_heads.data(), n,
-               c.n_tokens, n_rows, stream);
+      if (c.is_window) {
+        sum_window(shape, launch, n_tokens * static_cast<size_t>(n_parts),
+                   static_cast<size_t>(n_rows), stream);
+      } else {
+        add_mass(shape, launch, stream);
+      }
     };
     const auto sum_up = [&] {
       if (c.is_window) {

@@ -2,7 +2,7 @@
 # (tools/gpu) where ggml and libllama are not at hand.
 set(winnow_root ${CMAKE_CURRENT_LIST_DIR}/..)
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES 90-real)  # Hopper: the kernels use its clusters and its copy engine
+  set(CMAKE_CUDA_ARCHITECTURES 90a-real)  # Hopper: the kernels use its clusters, copy engine and products of warpgroups
 endif()
 find_program(ccache_program ccache)
 if(ccache_program)

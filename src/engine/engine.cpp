@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <memory>
 #include <new>
 #include <set>
 #include <string>
@@ -283,43 +284,57 @@ void Engine::feed_layer_major(PromptFeed& prompt) {
   for (const Chunk& chunk : prompt.chunks) {
     n_rows += chunk.tokens.size();
   }
-  std::vector<float> residual;  // of all chunks, one after the other [n_rows, n_embd]
+  // Of all chunks, one after the other [n_rows, n_embd]; not filled, since it lies in a GPU's memory where there is one.
+  std::unique_ptr<float[]> floats;
   try {
-    residual.resize(n_rows * n_embd);
+    floats = std::make_unique_for_overwrite<float[]>(n_rows * n_embd);
   } catch (const std::bad_alloc&) {
     throw Error(ErrorCode::kResourceExhausted, "no memory for the residual stream (" +
                                                    format_bytes(n_rows * n_embd * sizeof(float)) +
                                                    ")");
   }
-  peak_.residual_bytes = std::max(peak_.residual_bytes, residual.size() * sizeof(float));
+  const std::span<float> residual(floats.get(), n_rows * n_embd);
+  peak_.residual_bytes = std::max(peak_.residual_bytes, residual.size_bytes());
   std::vector<std::vector<int64_t>> shares;  // [n_feeds, n_layers]
   for (const Feed& feed : prompt.feeds) {
     shares.push_back(evictor_.layer_shares(*feed.sequence, static_cast<int>(feed.tokens.size())));
   }
   const HeldResidual held(device_.get(), residual);
   std::set<Sequence*> evicted;
+  // A GPU cuts a layer and goes on with the next one's first chunk; only then is it asked which rows went.
+  std::vector<CutUnderWay> cuts(prompt.feeds.size());
+  const auto finish_cuts = [&] {
+    for (CutUnderWay& cut : cuts) {
+      evictor_.finish(cut);
+    }
+  };
   for (int layer = 0; layer < n_layers; ++layer) {
     float* x = residual.data();
     for (const Chunk& chunk : prompt.chunks) {
       prompt.check_cancel();
       run_layers(chunk, layer, 1, x);
+      finish_cuts();
       settle(chunk, layer, 1);
       x += chunk.tokens.size() * n_embd;
       prompt.step_done();
     }
-    wait();
     for (size_t i = 0; i < prompt.feeds.size(); ++i) {
       Sequence& sequence = *prompt.feeds[i].sequence;
+      if (!chooses_on_device(sequence)) {
+        wait();
+      }
       if (prompt.options.eviction == PromptEviction::kAfter &&
-          evictor_.evict(sequence, layer, shares[i][static_cast<size_t>(layer)])) {
+          evictor_.start_evicting(sequence, layer, shares[i][static_cast<size_t>(layer)],
+                                  cuts[i])) {
         evicted.insert(&sequence);
       }
     }
   }
+  finish_cuts();
   for (Sequence* const sequence : evicted) {  // all layers are one occasion
     ++sequence->evictions.count;
   }
-  std::span<float> rest(residual);
+  std::span<float> rest = residual;
   for (const Chunk& chunk : prompt.chunks) {
     const std::span<float> of_chunk = rest.first(chunk.tokens.size() * n_embd);
     if (prompt.wants_rows(chunk)) {

@@ -1,6 +1,7 @@
 #include "engine/evict.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/stopwatch.h"
 #include "kernels/append.h"
@@ -192,13 +193,18 @@ void Evictor::merge(Sequence& sequence, const policy::LayerView& layer, int kv_h
       .write_values(layer.layer, kv_head, rows.n, values);
 }
 
+bool chooses_on_device(const Sequence& sequence) {
+  return sequence.cache.remote() != nullptr && sequence.policy.formula() != nullptr &&
+         kernels::chosen_kernels() != kernels::KernelChoice::kReference;
+}
+
 // Without shares, all layers are given.
-std::optional<bool> Evictor::cut_on_device(Sequence& sequence, std::span<const int64_t> shares) {
+std::optional<bool> Evictor::cut_on_device(Sequence& sequence, std::span<const int64_t> shares,
+                                           CutUnderWay& under_way) {
+  const Stopwatch stopwatch;
   const policy::Policy& policy = sequence.policy;
   const auto has_hidden = [](const cache::HeadRows& rows) { return rows.n_hidden > 0; };
-  if (sequence.cache.remote() == nullptr || policy.formula() == nullptr || views_.empty() ||
-      kernels::chosen_kernels() == kernels::KernelChoice::kReference ||
-      std::ranges::any_of(rows_, has_hidden)) {
+  if (!chooses_on_device(sequence) || views_.empty() || std::ranges::any_of(rows_, has_hidden)) {
     return std::nullopt;
   }
   const bool is_over = shares.empty() ? policy.count(views_, parallel_, choice_)
@@ -212,30 +218,43 @@ std::optional<bool> Evictor::cut_on_device(Sequence& sequence, std::span<const i
   if (formula.n_asked() > 0) {
     formula.n_queries = policy::n_remembered(views_[0], formula.n_asked());
   }
-  cuts_.clear();
+  under_way.heads.clear();
   for (size_t i = 0; i < choice_.heads.size(); ++i) {
     const policy::Choice::Head& head = choice_.heads[i];
     const policy::Protected& keep_anyway = choice_.demands[i].keep_anyway;
-    cuts_.push_back({.layer = head.layer.layer,
-                     .kv_head = head.kv_head,
-                     .n = head.rows().n,
-                     .n_keep = choice_.n_keep[i],
-                     .n_first = keep_anyway.n_first,
-                     .n_last = keep_anyway.n_last});
+    under_way.heads.push_back({.layer = head.layer.layer,
+                               .kv_head = head.kv_head,
+                               .n = head.rows().n,
+                               .n_keep = choice_.n_keep[i],
+                               .n_first = keep_anyway.n_first,
+                               .n_last = keep_anyway.n_last});
   }
   auto& remote = static_cast<kernels::DeviceRows&>(*sequence.cache.remote());
-  const kernels::CutSlots slots =
-      remote.cut(formula, cuts_, end_pos, choice_.heads[0].layer.n_positions);
-  for (size_t i = 0; i < cuts_.size(); ++i) {
-    const kernels::DeviceCut& cut = cuts_[i];
-    const int n_kept = std::min(cut.n, cut.n_keep);
-    sequence.cache.follow(cut.layer, cut.kv_head,
+  remote.start_cut(formula, under_way.heads, end_pos, choice_.heads[0].layer.n_positions);
+  under_way.sequence = &sequence;
+  sequence.evictions.ms += stopwatch.ms();
+  return true;
+}
+
+void Evictor::finish(CutUnderWay& under_way) {
+  Sequence* const cut = std::exchange(under_way.sequence, nullptr);
+  if (cut == nullptr) {
+    return;
+  }
+  Sequence& sequence = *cut;
+  auto& remote = static_cast<kernels::DeviceRows&>(*sequence.cache.remote());
+  const kernels::CutSlots slots = remote.finish_cut();
+  const Stopwatch stopwatch;
+  for (size_t i = 0; i < under_way.heads.size(); ++i) {
+    const kernels::DeviceCut& head = under_way.heads[i];
+    const int n_kept = std::min(head.n, head.n_keep);
+    sequence.cache.follow(head.layer, head.kv_head,
                           {slots.slots + i * slots.stride,
-                           static_cast<size_t>(slots.are_lost ? cut.n - n_kept : n_kept)},
+                           static_cast<size_t>(slots.are_lost ? head.n - n_kept : n_kept)},
                           slots.are_lost);
   }
   sequence.evictions.nan_scores += slots.n_nan;
-  return true;
+  sequence.evictions.ms += slots.ms + stopwatch.ms();
 }
 
 bool Evictor::carry_out(Sequence& sequence, bool is_chosen, const Stopwatch& stopwatch) {
@@ -263,8 +282,8 @@ bool Evictor::evict(Sequence& sequence) {
   }
   const Stopwatch stopwatch;
   view(sequence, 0, sequence.cache.shape().n_layers);
-  if (const std::optional<bool> is_cut = cut_on_device(sequence, {})) {
-    sequence.evictions.ms += *is_cut ? stopwatch.ms() : 0;
+  if (const std::optional<bool> is_cut = cut_on_device(sequence, {}, under_way_)) {
+    finish(under_way_);
     return *is_cut;
   }
   fetch(sequence, 0);
@@ -289,19 +308,24 @@ std::vector<int64_t> Evictor::layer_shares(const Sequence& sequence, int n_token
   return shares;
 }
 
-bool Evictor::evict(Sequence& sequence, int layer, int64_t share) {
+bool Evictor::start_evicting(Sequence& sequence, int layer, int64_t share, CutUnderWay& under_way) {
   if (sequence.policy.is_unlimited()) {
     return false;
   }
   const Stopwatch stopwatch;
   view(sequence, layer, 1);
-  if (const std::optional<bool> is_cut = cut_on_device(sequence, {&share, 1})) {
-    sequence.evictions.ms += *is_cut ? stopwatch.ms() : 0;
+  if (const std::optional<bool> is_cut = cut_on_device(sequence, {&share, 1}, under_way)) {
     return *is_cut;
   }
   fetch(sequence, layer);
   return carry_out(sequence, sequence.policy.choose(views_, {&share, 1}, parallel_, choice_),
                    stopwatch);
+}
+
+bool Evictor::evict(Sequence& sequence, int layer, int64_t share) {
+  const bool is_cut = start_evicting(sequence, layer, share, under_way_);
+  finish(under_way_);
+  return is_cut;
 }
 
 void merge_lost_rows(const policy::Policy& policy, const policy::LayerView& layer, int kv_head,

@@ -21,6 +21,15 @@ policy::RowsHeld rows_held(const cache::Cache& cache);
 // Whether decoding, or a prompt that is cut chunk by chunk, has used up what the policy allows.
 bool is_due(const policy::Policy& policy, const cache::Cache& cache);
 
+// Whether a device chooses the rows that go, as long as none is hidden.
+bool chooses_on_device(const Sequence& sequence);
+
+// A layer, or all, of a sequence that are being cut on a device, whose books do not know yet which rows go.
+struct CutUnderWay {
+  Sequence* sequence = nullptr;
+  std::vector<kernels::DeviceCut> heads = {};
+};
+
 class Evictor {
  public:
   // The model outlives the evictor.
@@ -49,8 +58,11 @@ class Evictor {
   // For cutting a layer at a time, where others have not been read or have been cut already: the rows that each layer
   // [n_layers] keeps, once it has read n_tokens more.
   std::vector<int64_t> layer_shares(const Sequence& sequence, int n_tokens);
-  // Cuts one layer back to its share, likewise.
+  // Cuts one layer back to its share, likewise. Where rows lie on a device, which is quicker to start than to finish, finish() must
+  // follow before the layer is read or cut again.
   bool evict(Sequence& sequence, int layer, int64_t share);
+  bool start_evicting(Sequence& sequence, int layer, int64_t share, CutUnderWay& under_way);
+  void finish(CutUnderWay& under_way);
 
   kernels::ParallelFor& parallel() { return parallel_; }
   const kernels::Rotation& rotation() const { return turns_.rotation(); }  // of queries and keys
@@ -65,9 +77,10 @@ class Evictor {
   // merge_lost_rows() of the sequence's own rows, wherever they are.
   void merge(Sequence& sequence, const policy::LayerView& layer, int kv_head,
              std::span<const int> kept, std::span<const policy::Fold> folds, Scratch& scratch);
-  // For a policy with a formula and rows in a device's memory: scores, selects and moves there. Nothing where it cannot; else
-  // whether rows went.
-  std::optional<bool> cut_on_device(Sequence& sequence, std::span<const int64_t> shares);
+  // For a policy with a formula and rows in a device's memory: starts to score, select and move there. Nothing where it cannot; else
+  // whether rows go.
+  std::optional<bool> cut_on_device(Sequence& sequence, std::span<const int64_t> shares,
+                                    CutUnderWay& under_way);
   bool carry_out(Sequence& sequence, bool is_chosen, const Stopwatch& stopwatch);
 
   kernels::AttendShape attention_;
@@ -83,7 +96,7 @@ class Evictor {
   std::vector<std::vector<int64_t>> window_mass_;  // [n_layers][n_heads, the most slots of any]
   std::vector<kernels::WindowMass> windows_;       // [n_layers]
   std::vector<std::byte> fetched_;                 // keys and values
-  std::vector<kernels::DeviceCut> cuts_;           // [heads]
+  CutUnderWay under_way_;                          // where it is waited for at once
   std::vector<std::byte*> fetched_values_;         // [heads] where they are among these
   policy::Choice choice_;
   std::vector<Scratch> scratch_;  // [n_threads]

@@ -54,6 +54,7 @@ struct CutSlots {
   const int32_t* slots;
   size_t stride;
   int64_t n_nan;  // scores that were compared, and are not a number
+  double ms;      // of the device's time that it took
 };
 
 // The rows of a cache in device memory.
@@ -74,9 +75,11 @@ class DeviceRows : public cache::RemoteRows {
   // Values of slots [0, n_slots), in the place of those there are.
   virtual void write_values(int layer, int kv_head, int n_slots, const std::byte* values) = 0;
   // Scores the rows of heads, in the order of layers and whole layers each, selects, and moves those that stay together. The formula's
-  // queries are those up to end_pos; n_positions have been fed. The result is good until the next call.
-  virtual CutSlots cut(const RowFormula& formula, std::span<const DeviceCut> heads, int end_pos,
-                       int n_positions) = 0;
+  // queries are those up to end_pos; n_positions have been fed. Starts work and returns; other layers may be read meanwhile.
+  virtual void start_cut(const RowFormula& formula, std::span<const DeviceCut> heads, int end_pos,
+                         int n_positions) = 0;
+  // Waits for what start_cut() has started, once for each call. The result is good until the next start_cut().
+  virtual CutSlots finish_cut() = 0;
   // The queries that are remembered of a layer, to QueryWindow::ring(); does nothing where none are.
   virtual void read_queries(int layer, std::span<float> queries) = 0;
 };

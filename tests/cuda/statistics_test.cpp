@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <numeric>
 
 #include "cuda/device_sequence.h"
 #include "cuda/gpu.h"
@@ -60,7 +62,7 @@ TEST_F(Statistics, ColumnMassIsTheSameHoweverAPromptIsCut) {
       continue;
     }
     std::vector<int64_t> expected;
-    for (const int n_at_once : {1300, 512, 97}) {
+    for (const int n_at_once : {1300, 512, 97, 1299}) {
       Sequence sequence(c, {.mass = true});
       sequence.feed_in(1300, n_at_once);
       if (expected.empty()) {
@@ -165,6 +167,121 @@ TEST_F(Statistics, WindowMassIsTheSameWhetherRowsAreEvictedOrHidden) {
       }
     }
     EXPECT_EQ(mass[0], mass[1]) << name_of(c);
+  }
+}
+
+// Cuts each head to n_keep rows by what queries attended to; while that is under way, other work is started.
+void cut_by(Sequence& sequence, const Case& c, const kernels::RowFormula& formula, int n_keep) {
+  std::vector<kernels::DeviceCut> heads;
+  for (int kv_head = 0; kv_head < c.n_kv_heads; ++kv_head) {
+    heads.push_back({.layer = 0,
+                     .kv_head = kv_head,
+                     .n = sequence.cache().rows(0, kv_head).n,
+                     .n_keep = n_keep,
+                     .n_first = 4,
+                     .n_last = 8});
+  }
+  sequence.rows().start_cut(formula, heads, sequence.n_fed(), sequence.n_fed());
+  const kernels::CutSlots slots = sequence.rows().finish_cut();
+  EXPECT_GT(slots.ms, 0.0);
+  for (size_t i = 0; i < heads.size(); ++i) {
+    const int n_told = slots.are_lost ? heads[i].n - n_keep : n_keep;
+    sequence.cache().follow(0, heads[i].kv_head,
+                            {slots.slots + i * slots.stride, static_cast<size_t>(n_told)},
+                            slots.are_lost);
+  }
+}
+
+// Of rows [4, n - 8) of a head those with the most mass, of equal ones the first, beside the others.
+std::vector<int> best_slots(std::span<const int64_t> mass, int n_keep) {
+  const int n = static_cast<int>(mass.size());
+  std::vector<int> slots(mass.size());
+  std::iota(slots.begin(), slots.end(), 0);
+  const auto is_protected = [n](int slot) { return slot < 4 || slot >= n - 8; };
+  std::ranges::stable_sort(slots, [&](int a, int b) {
+    if (is_protected(a) != is_protected(b)) {
+      return is_protected(a);
+    }
+    // As floats, which is what a method scores.
+    const auto worth = [&](int slot) {
+      return static_cast<float>(static_cast<double>(mass[static_cast<size_t>(slot)]));
+    };
+    return !is_protected(a) && worth(a) > worth(b);
+  });
+  slots.resize(static_cast<size_t>(n_keep));
+  std::ranges::sort(slots);
+  return slots;
+}
+
+void expect_cut_by_mass(const Case& c, int n_prompt, int n_keep) {
+  Sequence sequence(c, {.mass = true, .n_queries = 16});
+  sequence.feed(n_prompt, true);
+  sequence.feed(1, false);
+  const std::vector<int64_t> mass = sequence.mass();
+  std::vector<Sequence::Copy> before;
+  for (int kv_head = 0; kv_head < c.n_kv_heads; ++kv_head) {
+    before.push_back(sequence.copy(kv_head));
+  }
+  cut_by(sequence, c, {.of = kernels::RowFormula::Of::kColumnMass}, n_keep);
+  const auto n = static_cast<size_t>(n_prompt + 1);
+  const std::vector<int64_t> mass_after = sequence.mass();
+  for (int kv_head = 0; kv_head < c.n_kv_heads; ++kv_head) {
+    const auto of_head = std::span(mass).subspan(static_cast<size_t>(kv_head) * n, n);
+    const std::vector<int> expected = best_slots(of_head, n_keep);
+    const Sequence::Copy after = sequence.copy(kv_head);
+    ASSERT_EQ(after.view.n, n_keep);
+    const size_t row_bytes = after.keys.size() / static_cast<size_t>(n_keep);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const auto slot = static_cast<size_t>(expected[i]);
+      EXPECT_EQ(after.view.positions[i], expected[i]);
+      EXPECT_EQ(mass_after[static_cast<size_t>(kv_head) * expected.size() + i], of_head[slot]);
+      const Sequence::Copy& source = before[static_cast<size_t>(kv_head)];
+      EXPECT_EQ(std::memcmp(after.keys.data() + i * row_bytes,
+                            source.keys.data() + slot * row_bytes, row_bytes),
+                0);
+      EXPECT_EQ(std::memcmp(after.values.data() + i * row_bytes,
+                            source.values.data() + slot * row_bytes, row_bytes),
+                0);
+    }
+  }
+}
+
+TEST_F(Statistics, CutsKeepTheRowsWithTheMostMass) {
+  for (const Case& c : kCases) {
+    if (c.swa_window == 0) {
+      expect_cut_by_mass(c, 1500, 1400);  // few are lost
+      expect_cut_by_mass(c, 1500, 100);   // few are kept
+    }
+  }
+}
+
+// Few rows, every kernel: for compute-sanitizer, which is slow.
+TEST_F(Statistics, SanitizedOnFewRows) {
+  for (const Case& c : kCases) {
+    if (c.swa_window > 0) {
+      continue;
+    }
+    expect_cut_by_mass(c, 150, 40);
+    Sequence sequence(c, {.mass = true, .n_queries = 20});
+    sequence.feed(150, true);
+    sequence.cut(7, /*hides=*/true);
+    sequence.feed(33, true);
+    sequence.feed(1, false);
+    for (const int n_queries : {1, 20}) {
+      const std::vector<int64_t> mass = sequence.window_mass(n_queries);
+      const size_t stride = mass.size() / static_cast<size_t>(c.n_heads);
+      const std::vector<double> expected =
+          sequence.plain_mass(0, sequence.n_fed() - n_queries, sequence.n_fed(), 0, 1);
+      EXPECT_LE(
+          worst_difference(std::span(mass).first(stride), kernels::kWindowMassScale, expected),
+          1e-5)
+          << name_of(c);
+    }
+    Sequence unmarked(c, {.n_queries = 20});
+    unmarked.feed(150, true);
+    cut_by(unmarked, c,
+           {.of = kernels::RowFormula::Of::kLastQueries, .n_queries = 20, .pool_width = 5}, 60);
+    EXPECT_EQ(unmarked.cache().rows(0, 0).n, 60);
   }
 }
 

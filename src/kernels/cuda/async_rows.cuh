@@ -10,12 +10,17 @@ __device__ __forceinline__ uint32_t shared_address(const void* at) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(at));
 }
 
-// A barrier in shared memory at which bytes arrive. Addresses and sizes are multiples of 16.
+// A barrier in shared memory at which bytes arrive, or threads. Addresses and sizes are multiples of 16.
 struct Arrival {
   uint64_t barrier;
 
-  __device__ void init() {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&barrier))
+  __device__ void init(int n_threads = 1) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)),
+                 "r"(n_threads)
+                 : "memory");
+  }
+  __device__ void arrive() {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&barrier))
                  : "memory");
   }
   // By one thread, once for each use: how many bytes fetch() brings.

@@ -16,19 +16,15 @@ namespace winnow::kernels::cuda {
 // first; four warps of 16 lanes. Tiles of 64 positions pass through shared memory; where two fit, the next is on its way while one
 // is computed, and the positions of the one after. Flops: 4 an element, row and lane, times 2 (f16) or 3 (bf16) parts. Limited by
 // tensor cores and what feeds them.
-//
-// kHasOutput: else only what weights sum up to is wanted, and blockIdx.z = one part of the tiles.
-template <class T, int kDim, bool kHasOutput>
+template <class T, int kDim>
 __global__ void __launch_bounds__(kPromptThreads)
-    attend_prompt_kernel(const PromptHead* heads, int group, int n_heads, float scale,
-                         int tiles_per_part) {
+    attend_prompt_kernel(const PromptHead* heads, int group, int n_heads, float scale) {
   using Tile = PromptTile<T, kDim>;
   constexpr int kParts = Tile::kParts;
   constexpr int kStride = Tile::kStride;
   constexpr float kWeightScale =
       4096.0F;  // so that the last part of a small weight is no subnormal number
-  constexpr size_t kStageBytes = kHasOutput ? Tile::kStageBytes : Tile::kStageBytes / 2;
-  constexpr int kStages = kHasOutput ? Tile::kStages : 2;
+  constexpr int kStages = Tile::kStages;
   extern __shared__ __align__(128) std::byte shared[];
   auto* const queries = reinterpret_cast<T*>(shared);  // [kParts, kPromptLanes, kStride]
   auto* const stages = reinterpret_cast<T*>(shared + Tile::kQueryBytes);
@@ -66,13 +62,11 @@ __global__ void __launch_bounds__(kPromptThreads)
                                      queries + (warp * 16 + lane / 4 + 8 * i) * kStride);
   }
 
-  const bool skips_zeros = kHasOutput && *head.n_nonfinite_values != 0;
+  const bool skips_zeros = *head.n_nonfinite_values != 0;
   const int first_token_pos = head.first_pos + first_lane / group;
   const int last_pos = head.first_pos + last_lane / group;
-  const int first_of_part = static_cast<int>(blockIdx.z) * tiles_per_part;
-  const int first_tile =
-      max(first_visible(first_token_pos, head.swa_window) / kPromptPositions, first_of_part);
-  const int last_tile = min(last_pos / kPromptPositions, first_of_part + tiles_per_part - 1);
+  const int first_tile = first_visible(first_token_pos, head.swa_window) / kPromptPositions;
+  const int last_tile = last_pos / kPromptPositions;
 
   // The first row of the first tile.
   int row_of_tile = 0;
@@ -110,7 +104,7 @@ __global__ void __launch_bounds__(kPromptThreads)
     }
   };
   const auto stage_of = [&](int tile) {
-    return stages + tile % kStages * (kStageBytes / sizeof(T));
+    return stages + tile % kStages * (Tile::kStageBytes / sizeof(T));
   };
   // Keys, then values, each where its position says.
   const auto fetch = [&](int tile, int first_row) {
@@ -126,16 +120,14 @@ __global__ void __launch_bounds__(kPromptThreads)
       const size_t from = (row * kDim + d) * sizeof(T);
       T* const to = stage + place * kStride + d;
       fetch_16(to, head.keys + from, is_seen);
-      if constexpr (kHasOutput) {
-        fetch_16(to + kPromptPositions * kStride, head.values + from, is_seen);
-      }
+      fetch_16(to + kPromptPositions * kStride, head.values + from, is_seen);
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
 
   float highest[2] = {-INFINITY, -INFINITY};
   float sums[2] = {};
-  float outputs[kHasOutput ? kDim / 8 : 1][4] = {};
+  float outputs[kDim / 8][4] = {};
 
   const auto compute = [&](int tile) {
     const T* const keys = stage_of(tile);
@@ -185,9 +177,6 @@ __global__ void __launch_bounds__(kPromptThreads)
           of_block[2 * i + 1] = factor == 0.0F ? 0.0F : of_block[2 * i + 1] * factor;
         }
       }
-    }
-    if constexpr (!kHasOutput) {
-      return;
     }
     if (skips_zeros) {  // a weight of 0 contributes nothing, even where a value is no number
 #pragma unroll
@@ -299,11 +288,7 @@ __global__ void __launch_bounds__(kPromptThreads)
     }
     if (lane % 4 == 0 && head.sums != nullptr) {
       const int of_slice = first_lane + warp * 16 + lane / 4 + 8 * i;
-      head.sums[static_cast<size_t>(blockIdx.z) * n_lanes + of_slice] = {highest[i],
-                                                                         sums[i] / kWeightScale};
-    }
-    if constexpr (!kHasOutput) {
-      continue;
+      head.sums[of_slice] = {highest[i], sums[i] / kWeightScale};
     }
     const auto divided = [&](float x) {
       return sums[i] == 0.0F ? 0.0F : x / sums[i] + 0.0F;  // -0 becomes +0
@@ -323,18 +308,14 @@ struct PromptLaunch {
   int n_heads;  // of the layer
   int n;        // of PromptHeads
   int most_tokens;
-  bool has_output;
-  int n_parts;
-  int part_length;  // positions
   float scale;
   cudaStream_t stream;
 };
 
-template <class T, int kDim, bool kHasOutput>
+template <class T, int kDim>
 void launch_prompt(const PromptHead* heads, const PromptLaunch& launch) {
-  using Tile = PromptTile<T, kDim>;
-  constexpr size_t kBytes = kHasOutput ? Tile::kSharedBytes : Tile::kQueryBytes + Tile::kStageBytes;
-  auto* const kernel = &attend_prompt_kernel<T, kDim, kHasOutput>;
+  constexpr size_t kBytes = PromptTile<T, kDim>::kSharedBytes;
+  auto* const kernel = &attend_prompt_kernel<T, kDim>;
   static const bool is_prepared = [kernel] {
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(kBytes)),
@@ -344,25 +325,18 @@ void launch_prompt(const PromptHead* heads, const PromptLaunch& launch) {
   static_cast<void>(is_prepared);
   const int n_lanes = launch.most_tokens * launch.group;
   const dim3 grid(static_cast<unsigned>((n_lanes + kPromptLanes - 1) / kPromptLanes),
-                  static_cast<unsigned>(launch.n), static_cast<unsigned>(launch.n_parts));
-  kernel<<<grid, kPromptThreads, kBytes, launch.stream>>>(
-      heads, launch.group, launch.n_heads, launch.scale, launch.part_length / kPromptPositions);
+                  static_cast<unsigned>(launch.n));
+  kernel<<<grid, kPromptThreads, kBytes, launch.stream>>>(heads, launch.group, launch.n_heads,
+                                                          launch.scale);
   check(cudaGetLastError(), "attending");
 }
 
 template <int kDim>
 void start_prompt(const PromptHead* heads, const PromptLaunch& launch) {
-  const auto with_output = [&](auto element) {
-    if (launch.has_output) {
-      launch_prompt<decltype(element), kDim, true>(heads, launch);
-    } else {
-      launch_prompt<decltype(element), kDim, false>(heads, launch);
-    }
-  };
   if (launch.type == cache::RowType::kF16) {
-    with_output(__half());
+    launch_prompt<__half, kDim>(heads, launch);
   } else {
-    with_output(__nv_bfloat16());
+    launch_prompt<__nv_bfloat16, kDim>(heads, launch);
   }
 }
 

@@ -1,15 +1,20 @@
 // Cutting heads where their rows lie: scores, selection and moves one after the other on the GPU; the host hears which rows went.
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.h"
 #include "kernels/cuda/cuda_rows.h"
 
 namespace winnow::kernels::cuda {
 
-CutSlots CudaRows::cut(const RowFormula& formula, std::span<const DeviceCut> heads, int end_pos,
-                       int n_positions) {
+void CudaRows::start_cut(const RowFormula& formula, std::span<const DeviceCut> heads, int end_pos,
+                         int n_positions) {
+  if (last_cut_.is_under_way) {  // whoever started it has given up
+    finish_cut();
+  }
   settle();
+  cut_begins_.record(stream_);
   const auto n_heads = heads.size();
   int most_rows = 0;
   int most_kept = 0;
@@ -74,27 +79,42 @@ CutSlots CudaRows::cut(const RowFormula& formula, std::span<const DeviceCut> hea
     come_home(head.layer, head.kv_head, std::min(head.n, head.n_keep));
   }
 
-  CutSlots slots{.are_lost = most_lost < most_kept,
-                 .slots = nullptr,
-                 .stride = static_cast<size_t>(std::min(most_lost, most_kept)),
-                 .n_nan = 0};
+  cut_ends_.record(stream_);
+
+  last_cut_ = {.n_heads = n_heads,
+               .are_lost = most_lost < most_kept,
+               .stride = static_cast<size_t>(std::min(most_lost, most_kept)),
+               .is_under_way = true};
   const int32_t* told = kept.slots;
-  if (slots.are_lost) {
-    int32_t* const lost = reserve(lost_, n_heads * slots.stride);
-    find_lost(to_move, device_quotas, kept, lost, slots.stride, stream_);
+  if (last_cut_.are_lost) {
+    int32_t* const lost = reserve(lost_, n_heads * last_cut_.stride);
+    find_lost(to_move, device_quotas, kept, lost, last_cut_.stride, stream_);
     told = lost;
   }
-  std::vector<int32_t> n_nan_of_heads(n_heads);
-  stream_.wait();
-  cut_slots_.resize(n_heads * slots.stride);
-  copy_from_device(cut_slots_.data(), told, cut_slots_.size() * sizeof(int32_t));
-  copy_from_device(n_nan_of_heads.data(), n_nan, n_heads * sizeof(int32_t));
-  for (const int32_t n : n_nan_of_heads) {
-    slots.n_nan += n;
+  const size_t slots_bytes = n_heads * last_cut_.stride * sizeof(int32_t);
+  const size_t told_bytes = slots_bytes + n_heads * sizeof(int32_t);
+  if (told_ == nullptr || told_->bytes() < told_bytes) {
+    told_.reset();
+    told_ = std::make_unique<HostBuffer>(2 * told_bytes);
   }
-  slots.slots = cut_slots_.data();
+  start_copy_from_device(told_->data(), told, slots_bytes, stream_);
+  start_copy_from_device(told_->data() + slots_bytes, n_nan, n_heads * sizeof(int32_t), stream_);
+  cut_is_told_.record(stream_);
   release_zones();
-  return slots;
+}
+
+CutSlots CudaRows::finish_cut() {
+  WINNOW_CHECK(last_cut_.is_under_way);
+  last_cut_.is_under_way = false;
+  cut_is_told_.wait();
+  const auto* const slots = reinterpret_cast<const int32_t*>(told_->data());
+  const int32_t* const n_nan = slots + last_cut_.n_heads * last_cut_.stride;
+  constexpr double kUsPerMs = 1000;
+  return {.are_lost = last_cut_.are_lost,
+          .slots = slots,
+          .stride = last_cut_.stride,
+          .n_nan = std::accumulate(n_nan, n_nan + last_cut_.n_heads, int64_t{0}),
+          .ms = cut_ends_.us_since(cut_begins_) / kUsPerMs};
 }
 
 }  // namespace winnow::kernels::cuda

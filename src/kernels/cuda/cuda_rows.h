@@ -48,8 +48,9 @@ class CudaRows : public DeviceRows {
                  std::span<int64_t> mass) override;
   void read_window_mass(const WindowQueries& queries, std::span<const cache::HeadRows> rows,
                         size_t stride, std::span<int64_t> mass) override;
-  CutSlots cut(const RowFormula& formula, std::span<const DeviceCut> heads, int end_pos,
-               int n_positions) override;
+  void start_cut(const RowFormula& formula, std::span<const DeviceCut> heads, int end_pos,
+                 int n_positions) override;
+  CutSlots finish_cut() override;
   void write_values(int layer, int kv_head, int n_slots, const std::byte* values) override;
   void read_queries(int layer, std::span<float> queries) override;
 
@@ -126,11 +127,24 @@ class CudaRows : public DeviceRows {
   std::optional<Array<PromptHead>> window_heads_;
   std::optional<Array<MassHead>> mass_heads_;
   std::optional<Array<WeightSum>> sums_;
+  std::optional<Array<std::byte>> images_;
   std::optional<Array<HeadArrays>> scored_;
   std::optional<Array<WorthInputs>> inputs_;
   std::optional<Array<int32_t>> lost_;
   std::optional<Array<int32_t>> n_nan_;
-  std::vector<int32_t> cut_slots_;  // of the last cut
+  // Of the last cut.
+  struct LastCut {
+    size_t n_heads = 0;
+    bool are_lost = false;
+    size_t stride = 0;
+    bool is_under_way = false;
+  };
+  LastCut last_cut_;
+  Event cut_begins_;
+  Event cut_ends_;
+  Event cut_is_told_;
+  std::unique_ptr<HostBuffer>
+      told_;  // slots [heads, stride], then scores that are no number [heads]
 };
 
 }  // namespace winnow::kernels::cuda

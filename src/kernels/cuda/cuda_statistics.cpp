@@ -123,6 +123,17 @@ void CudaRows::compute_window_mass(const WindowQueries& queries,
     const uint8_t* const hidden = held.hidden == nullptr ? nullptr : next_mark;
     next_mark += held.hidden == nullptr ? 0 : held.n;
     most_rows = std::max(most_rows, held.n);
+    masses.push_back({.keys = of_head.keys,
+                      .positions = of_head.positions,
+                      .hidden = hidden,
+                      .q = q + kv_head * group * head_dim,
+                      .sums = sums + kv_head * group * n_sums,
+                      .mass = mass + kv_head * group * stride,
+                      .n = held.n,
+                      .n_tokens = queries.n_queries,
+                      .first_pos = queries.first_pos,
+                      .n_ring = watched_.n_queries,
+                      .decay = 0.0F});
     for (size_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
       prompts.push_back({.keys = of_head.keys,
                          .values = of_head.values,
@@ -137,26 +148,24 @@ void CudaRows::compute_window_mass(const WindowQueries& queries,
                          .swa_window = 0,
                          .sums = sums + head * n_sums,
                          .n_ring = watched_.n_queries});
-      masses.push_back({.keys = of_head.keys,
-                        .positions = of_head.positions,
-                        .hidden = hidden,
-                        .q = q + head * head_dim,
-                        .sums = sums + head * n_sums,
-                        .mass = mass + head * stride,
-                        .n = held.n,
-                        .n_tokens = queries.n_queries,
-                        .first_pos = queries.first_pos,
-                        .n_ring = watched_.n_queries,
-                        .decay = 0.0F});
     }
   }
   PromptHead* const window_heads = reserve(window_heads_, prompts.size());
   MassHead* const mass_heads = reserve(mass_heads_, masses.size());
   upload(window_heads, prompts.data(), prompts.size() * sizeof(PromptHead), stream_);
   upload(mass_heads, masses.data(), masses.size() * sizeof(MassHead), stream_);
-  const auto n = static_cast<int>(prompts.size());
-  sum_weights(attention_, window_heads, n, queries.n_queries, n_parts, stream_);
-  add_mass(attention_, 1, kWindowMassScale, mass_heads, n, queries.n_queries, most_rows, stream_);
+  sum_weights(attention_, window_heads, static_cast<int>(prompts.size()), queries.n_queries,
+              n_parts, stream_);
+  const auto n = static_cast<int>(masses.size());
+  std::byte* const images =
+      reserve(images_, mass_image_bytes(attention_, n, queries.n_queries, /*is_window=*/true));
+  sum_window(attention_,
+             {.heads = mass_heads,
+              .n = n,
+              .most_tokens = queries.n_queries,
+              .most_rows = most_rows,
+              .images = images},
+             n_sums, stride, stream_);
 }
 
 }  // namespace winnow::kernels::cuda

@@ -114,6 +114,10 @@ void Event::record(const Stream& stream) {
   check(cudaEventRecord(event_, stream.get()), "recording an event");
 }
 
+void Event::wait() const {
+  check(cudaEventSynchronize(event_), "work before an event");
+}
+
 double Event::us_since(const Event& earlier) const {
   check(cudaEventSynchronize(event_), "work before an event");
   float ms = 0;
@@ -148,6 +152,20 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   return *this;
 }
 
+HostBuffer::HostBuffer(size_t bytes) : bytes_(bytes) {
+  void* memory = nullptr;
+  if (cudaMallocHost(&memory, bytes) != cudaSuccess) {
+    cudaGetLastError();
+    throw Error(ErrorCode::kResourceExhausted,
+                "no " + std::to_string(bytes) + " bytes of memory that the GPU can write");
+  }
+  data_ = static_cast<std::byte*>(memory);
+}
+
+HostBuffer::~HostBuffer() {
+  cudaFreeHost(data_);
+}
+
 void copy_to_device(void* to, const void* from, size_t bytes) {
   check(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "copying to the GPU");
   // From pageable memory the call may return before the copy is visible to streams that do not block.
@@ -157,6 +175,11 @@ void copy_to_device(void* to, const void* from, size_t bytes) {
 void copy_from_device(void* to, const void* from, size_t bytes) {
   check(cudaDeviceSynchronize(), "work on the GPU");
   check(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost), "copying from the GPU");
+}
+
+void start_copy_from_device(void* to, const void* from, size_t bytes, const Stream& stream) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream.get()),
+        "copying from the GPU");
 }
 
 void fill_bytes(void* to, int value, size_t bytes, const Stream& stream) {

@@ -75,6 +75,7 @@ class Event {
   Event& operator=(const Event&) = delete;
 
   void record(const Stream& stream);
+  void wait() const;
   // Microseconds from `earlier` to here; waits for both.
   double us_since(const Event& earlier) const;
 
@@ -100,10 +101,28 @@ class Buffer {
   size_t bytes_ = 0;
 };
 
+// Memory of the host that the GPU writes beside other work.
+class HostBuffer {
+ public:
+  explicit HostBuffer(size_t bytes);
+  ~HostBuffer();
+  HostBuffer(const HostBuffer&) = delete;
+  HostBuffer& operator=(const HostBuffer&) = delete;
+
+  std::byte* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
 // Copies; both wait.
 void copy_to_device(void* to, const void* from, size_t bytes);
 void copy_from_device(void* to, const void* from, size_t bytes);
 void fill_bytes(void* to, int value, size_t bytes, const Stream& stream);
+// Into memory of HostBuffer, without waiting.
+void start_copy_from_device(void* to, const void* from, size_t bytes, const Stream& stream);
 void copy_on_device(void* to, const void* from, size_t bytes, const Stream& stream);
 // The same in order with a stream's work: what is given may be overwritten at once.
 void upload(void* to, const void* from, size_t bytes, const Stream& stream);

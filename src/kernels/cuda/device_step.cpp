@@ -100,6 +100,7 @@ class CudaStep : public DeviceStep {
     const void* marks = nullptr;
     const void* visible = nullptr;
     const void* masses = nullptr;
+    const void* images = nullptr;
     size_t n_heads = 0;
     size_t n_masses = 0;
     int n_mass_rows = 0;
@@ -133,6 +134,7 @@ class CudaStep : public DeviceStep {
   Table<MassHead> prompt_masses_;
   Table<MassHead> decode_masses_;
   std::optional<Array<WeightSum>> prompt_sums_;  // of a layer's heads, [., most_tokens, group]
+  std::optional<Array<std::byte>> images_;       // of a layer's queries
   int n_prompt_mass_rows_ = 0;                   // the most of a head
   int n_decode_mass_rows_ = 0;                   // the same, in steps of kMassRowsStep
   bool remembers_ = false;                       // queries
@@ -195,6 +197,10 @@ void CudaStep::begin(std::span<const DeviceSlice> slices, int first_layer, int n
   const size_t n_heads = slices.size() * static_cast<size_t>(shape_.n_kv_heads);  // of a layer
   if (has_mass(/*is_prompt=*/true)) {
     reserve(prompt_sums_, n_heads * n_lanes());
+  }
+  if (has_mass(true) || has_mass(false)) {
+    reserve(images_, mass_image_bytes(shape_, static_cast<int>(n_heads), most_tokens_,
+                                      /*is_window=*/false));
   }
   if (has_mass(/*is_prompt=*/false)) {
     plan_room(n_heads * static_cast<size_t>(n_layers));
@@ -359,8 +365,13 @@ void CudaStep::attend(int layer) {
     plan_->attend(first.first_decode, end.first_decode - first.first_decode, stream_);
   }
   const auto add = [&](const Table<MassHead>& masses, int begin, int past, int most_rows) {
-    add_mass(shape_, shape_.gqa_group_size, kMassScale, masses.data() + begin, past - begin,
-             most_tokens_, most_rows, stream_);
+    add_mass(shape_,
+             {.heads = masses.data() + begin,
+              .n = past - begin,
+              .most_tokens = most_tokens_,
+              .most_rows = most_rows,
+              .images = images_ ? images_->data() : nullptr},
+             stream_);
   };
   add(prompt_masses_, first.first_prompt_mass, end.first_prompt_mass, n_prompt_mass_rows_);
   add(decode_masses_, first.first_decode_mass, end.first_decode_mass, n_decode_mass_rows_);
@@ -374,6 +385,7 @@ void CudaStep::replay(uint64_t key, const std::function<void()>& submit) {
                      .marks = marks_.data(),
                      .visible = visible_ ? visible_->data() : nullptr,
                      .masses = decode_masses_.data(),
+                     .images = images_ ? images_->data() : nullptr,
                      .n_heads = decodes_.size(),
                      .n_masses = decode_masses_.size(),
                      .n_mass_rows = n_decode_mass_rows_,

@@ -68,13 +68,27 @@ __device__ __forceinline__ void split(float x, T (&parts)[kParts]) {
   }
 }
 
+// A power of two that brings a query's elements, the largest of which is `most`, to where T is precise, and back.
+class QueryScale {
+ public:
+  __device__ explicit QueryScale(float most) {
+    exponent_ = min(max(static_cast<int>(__float_as_uint(most) >> 23), 1 + 64), 254 - 64);
+  }
+  __device__ float down() const {
+    return __uint_as_float(static_cast<uint32_t>(254 - exponent_) << 23);
+  }
+  __device__ float up() const { return __uint_as_float(static_cast<uint32_t>(exponent_) << 23); }
+
+ private:
+  int exponent_;
+};
+
 // Cuts a query [kDim] into the parts that tensor cores take, at `to` [kParts, kPromptLanes, kStride], by four neighbouring lanes of
 // a warp; zeros where it is null. Returns what its scores are to be multiplied with.
 // kUnroll: loads under way, which take registers.
 template <class T, int kDim, int kUnroll = kDim / 16>
 __device__ __forceinline__ float stage_query(const float* q, int lane, T* to) {
   using Tile = PromptTile<T, kDim>;
-  // Of a power of two, so that the parts of a query lie where T is precise.
   float most = 0.0F;
 #pragma unroll kUnroll
   for (int d = lane % 4 * 4; q != nullptr && d < kDim; d += 16) {
@@ -83,8 +97,8 @@ __device__ __forceinline__ float stage_query(const float* q, int lane, T* to) {
   }
   most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
   most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
-  const int exponent = min(max(static_cast<int>(__float_as_uint(most) >> 23), 1 + 64), 254 - 64);
-  const float down = __uint_as_float(static_cast<uint32_t>(254 - exponent) << 23);
+  const QueryScale scale(most);
+  const float down = scale.down();
 #pragma unroll kUnroll
   for (int d = lane % 4 * 4; d < kDim; d += 16) {
     const float4 x =
@@ -100,7 +114,7 @@ __device__ __forceinline__ float stage_query(const float* q, int lane, T* to) {
           make_uint2(pack(parts[0][part], parts[1][part]), pack(parts[2][part], parts[3][part]));
     }
   }
-  return __uint_as_float(static_cast<uint32_t>(exponent) << 23);
+  return scale.up();
 }
 
 // The products of 16 queries, the first of which lies at `queries` [kParts, kPromptLanes, kStride], with the 64 rows at `keys`
