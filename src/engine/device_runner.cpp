@@ -483,12 +483,20 @@ size_t DeviceRunner::choosing_bytes(const cache::CacheShape& shape, const policy
   const size_t n_together = is_layer_major ? 1 : static_cast<size_t>(shape.n_layers);
   const size_t queries = static_cast<size_t>(shape.n_layers) * n_queries * n_heads *
                          static_cast<size_t>(shape.head_dim) * sizeof(float);
-  const size_t sums =
-      n_heads * n_queries * (n_rows / size_t{kernels::kSumsPart} + 1) * 2 * sizeof(float);
+  // By positions, however many rows are left of them.
+  const size_t sums = n_heads * n_queries *
+                      (static_cast<size_t>(n_ctx_) / size_t{kernels::kSumsPart} + 1) * 2 *
+                      sizeof(float);
+  // Queries as tensor cores take them: three parts at most, in rows of whole panels, and their sums.
+  const auto n_most = static_cast<size_t>(n_most_);
+  constexpr size_t kImage = 128;  // lanes that are rounded up to
+  const size_t of_lane = 3 * ((static_cast<size_t>(shape.head_dim) + 63) / 64) * 128 + 16;
+  const size_t images = n_heads * ((needs.column_mass ? n_most + kImage : 0) * (of_lane + 8) +
+                                   (n_queries > 0 ? n_queries + kImage : 0) * of_lane);
   const size_t attended =
       n_queries > 0 || needs.column_mass ? n_heads * n_rows * sizeof(int64_t) : 0;
   const size_t chosen = static_cast<size_t>(shape.n_kv_heads) * n_rows * 2 * sizeof(float);
-  return queries + sums + n_together * (attended + chosen);
+  return queries + sums + images + n_together * (attended + chosen);
 }
 
 size_t DeviceRunner::measure(int n_prompt, bool is_layer_major) {

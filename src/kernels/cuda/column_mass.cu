@@ -18,7 +18,9 @@ namespace {
 template <class T, int kDim, int kLanes>
 struct MassTile {
   using Image = LaneImage<T, kDim, kLanes>;
-  static constexpr int kGroups = kDim <= 128 ? 4 : 2;  // warpgroups, of 64 rows each
+  static constexpr int kGroups = kDim > 128    ? 2
+                                 : kLanes > 64 ? 3
+                                               : 4;  // warpgroups, of 64 rows each
   static constexpr int kRows = 64 * kGroups;
   static constexpr int kThreads = 128 * kGroups;
   static constexpr int kStages = std::min(8, static_cast<int>((size_t{222} << 10) / Image::kBytes));
@@ -90,7 +92,8 @@ struct KeyRows {
   int last_pos;                 // of the rows of the warp that are seen
   bool has_odd;                 // whether one of these may have products that are no numbers
 
-  __device__ __forceinline__ KeyRows(const MassHead& head, int first_row, int lane) : last_pos(-1) {
+  __device__ __forceinline__ void load(const MassHead& head, int first_row, int lane) {
+    last_pos = -1;
     // No element above this, without its sign, makes a product that is infinite.
     constexpr uint32_t kMost = std::is_same_v<T, __half> ? 0x7bff : 0x7180;
     uint32_t largest = 0;
@@ -156,7 +159,7 @@ __device__ __forceinline__ void add_weights(const float (&products)[kBlocks][4],
   }
 }
 
-// Mapping: blockIdx.y = one head, whose rows blocks take kRows at a time; a warpgroup keeps the keys of 64 in registers, while images of
+// Mapping: blockIdx.y = one head, whose rows blocks take kRows at a time; warpgroups keep keys in registers, while images of
 // lanes pass through shared memory, or stay there where all fit. Flops: 2 an element, row and lane, times 2 (f16) or 3 (bf16) parts,
 // which are the limit, beside six instructions for each weight.
 template <class T, int kDim, int kLanes, class Units>
@@ -183,10 +186,10 @@ __global__ void __launch_bounds__(MassTile<T, kDim, kLanes>::kThreads, 1)
       stays ? 0
             : min(max(__ldg(head.positions + row) - head.first_pos, 0) * layout.group / kLanes,
                   n_images);
-  const int n_uses = layout.n_slices * (n_images - begin);
+  const int n_of_slice = n_images - begin;
+  const int n_uses = layout.n_slices * n_of_slice;
   const auto fetch = [&](int use) {
-    const int slice = use / (n_images - begin);
-    const int image = slice * layout.n_images + begin + use % (n_images - begin);
+    const int image = use / n_of_slice * layout.n_images + begin + use % n_of_slice;
     Arrival& arrival = full[use % Tile::kStages];
     arrival.expect(Image::kUsedBytes);
     arrival.fetch(
@@ -198,7 +201,7 @@ __global__ void __launch_bounds__(MassTile<T, kDim, kLanes>::kThreads, 1)
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < Tile::kStages; ++stage) {
       full[stage].init();
-      empty[stage].init(4 * Tile::kGroups);
+      empty[stage].init(Tile::kThreads);
     }
     fence_arrivals();
     for (int i = 0; i < min(n_uses, Tile::kStages); ++i) {
@@ -207,11 +210,13 @@ __global__ void __launch_bounds__(MassTile<T, kDim, kLanes>::kThreads, 1)
   }
   __syncthreads();
 
-  int use = 0;
   // Where images stay, a block goes on to more rows.
-  for (; row < head.n; row += stays ? static_cast<int>(gridDim.x) * Tile::kRows : head.n) {
+  const int step = stays ? static_cast<int>(gridDim.x) * Tile::kRows : head.n;
+  for (; row < head.n; row += step) {
     const int first_row = row + warp * 16;  // of the warp
-    const KeyRows<T, kDim> rows(head, first_row, lane);
+    KeyRows<T, kDim> rows;
+    rows.load(head, first_row, lane);
+    int use = 0;
     for (int slice = 0; slice < layout.n_slices; ++slice) {
       Units units[2];
       int n_added = 0;
@@ -224,9 +229,8 @@ __global__ void __launch_bounds__(MassTile<T, kDim, kLanes>::kThreads, 1)
           }
         }
         __syncwarp();
-        const int at = stays ? slice * n_images + i : use;
-        const int stage = at % Tile::kStages;
-        full[stage].wait(at / Tile::kStages);
+        const int stage = use % Tile::kStages;
+        full[stage].wait(use / Tile::kStages);
         const std::byte* const image = shared + stage * Image::kBytes;
         float products[kLanes / 8][4];
         begin_products();
@@ -248,8 +252,7 @@ __global__ void __launch_bounds__(MassTile<T, kDim, kLanes>::kThreads, 1)
         } else {
           add_weights<false>(products, terms, rows.pos, lane, units);
         }
-        __syncwarp();
-        if (!stays && lane == 0) {
+        if (!stays) {
           empty[stage].arrive();
         }
         n_added += kLanes / 4;
@@ -266,16 +269,15 @@ __global__ void __launch_bounds__(MassTile<T, kDim, kLanes>::kThreads, 1)
         sum += __shfl_xor_sync(kAllLanes, sum, 1);
         sum += __shfl_xor_sync(kAllLanes, sum, 2);
         const int of_head = first_row + lane / 4 + 8 * i;
-        if (lane % 4 != 0 || of_head >= head.n) {
-          continue;
+        if (lane % 4 == 0 && of_head < head.n) {
+          sum = rows.pos[i] == INT_MAX ? 0 : sum;
+          long long& mass = head.mass[slice * mass_stride + of_head];
+          const long long held = head.decay == 0.0F ? 0 : mass;
+          mass = sum + (head.decay == 1.0F || head.decay == 0.0F
+                            ? held
+                            : static_cast<long long>(static_cast<double>(held) *
+                                                     static_cast<double>(head.decay)));
         }
-        sum = rows.pos[i] == INT_MAX ? 0 : sum;
-        long long& mass = head.mass[slice * mass_stride + of_head];
-        const long long held = head.decay == 0.0F ? 0 : mass;
-        mass = sum + (head.decay == 1.0F || head.decay == 0.0F
-                          ? held
-                          : static_cast<long long>(static_cast<double>(held) *
-                                                   static_cast<double>(head.decay)));
       }
     }
   }
@@ -303,7 +305,7 @@ void launch_mass(const MassLaunch& launch, const LaneLayout& layout, size_t mass
   const auto n_heads = static_cast<unsigned>(launch.n);
   write_images_kernel<T, kDim, kLanes>
       <<<dim3(static_cast<unsigned>(layout.n_slices * layout.n_images), n_heads),
-         kThreadsPerLane * kLanes, 0, stream>>>(launch.heads, layout, launch.images);
+         threads_of_lane(kLanes) * kLanes, 0, stream>>>(launch.heads, layout, launch.images);
   check(cudaGetLastError(), "laying out queries");
   const int n_row_blocks = (launch.most_rows + Tile::kRows - 1) / Tile::kRows;
   const bool stays = layout.n_slices * layout.n_images <= Tile::kStages;
@@ -313,11 +315,29 @@ void launch_mass(const MassLaunch& launch, const LaneLayout& layout, size_t mass
   check(cudaGetLastError(), "adding up weights");
 }
 
-// Prompts have lanes by the 64, single tokens by the 8.
+// Products of many lanes at once feed the tensor cores best; single tokens have few.
+constexpr int kMostLanes = 128;
 constexpr int kManyLanes = 64;
 constexpr int kFewLanes = 8;
-constexpr int lanes_of_image(int n_lanes) {
-  return n_lanes > 2 * kFewLanes ? kManyLanes : kFewLanes;
+constexpr int lanes_of_image(int n_lanes, int head_dim) {
+  return n_lanes <= 2 * kFewLanes                  ? kFewLanes
+         : n_lanes <= kManyLanes || head_dim > 128 ? kManyLanes
+                                                   : kMostLanes;
+}
+
+// Calls body with that number as a constant.
+template <int kDim, class Body>
+void with_lanes_of_image(int n_lanes, const Body& body) {
+  switch (lanes_of_image(n_lanes, kDim)) {
+    case kFewLanes:
+      return body(std::integral_constant<int, kFewLanes>());
+    case kManyLanes:
+      return body(std::integral_constant<int, kManyLanes>());
+    default:
+      if constexpr (kDim <= 128) {
+        return body(std::integral_constant<int, kMostLanes>());
+      }
+  }
 }
 
 template <class Units>
@@ -328,17 +348,15 @@ void start(const DecodeShape& shape, const MassLaunch& launch, LaneLayout layout
     return;
   }
   const int n_lanes = launch.most_tokens * layout.group;
-  const int of_image = lanes_of_image(n_lanes);
+  const int of_image = lanes_of_image(n_lanes, shape.format.head_dim);
   layout.n_images = (n_lanes + of_image - 1) / of_image;
   with_head_dim(shape.format.head_dim, [&](auto dim) {
     constexpr int kDim = decltype(dim)::value;
     const auto with_lanes = [&](auto element) {
-      using T = decltype(element);
-      if (of_image == kManyLanes) {
-        launch_mass<T, kDim, kManyLanes, Units>(launch, layout, mass_stride, stream.get());
-      } else {
-        launch_mass<T, kDim, kFewLanes, Units>(launch, layout, mass_stride, stream.get());
-      }
+      with_lanes_of_image<kDim>(n_lanes, [&](auto lanes) {
+        launch_mass<decltype(element), kDim, decltype(lanes)::value, Units>(
+            launch, layout, mass_stride, stream.get());
+      });
     };
     if (shape.format.key_type == cache::RowType::kF16) {
       with_lanes(__half());
@@ -365,16 +383,16 @@ size_t mass_image_bytes(const DecodeShape& shape, int n, int most_tokens, bool i
   check_attended(shape.format);
   const LaneLayout layout = layout_of(shape, is_window);
   const int n_lanes = most_tokens * layout.group;
-  const int of_image = lanes_of_image(n_lanes);
+  const int of_image = lanes_of_image(n_lanes, shape.format.head_dim);
   const auto n_images = static_cast<size_t>((n_lanes + of_image - 1) / of_image) *
                         static_cast<size_t>(layout.n_slices) * static_cast<size_t>(n);
   size_t bytes = 0;
   with_head_dim(shape.format.head_dim, [&](auto dim) {
     constexpr int kDim = decltype(dim)::value;
     const auto of = [&](auto element) {
-      using T = decltype(element);
-      bytes = of_image == kManyLanes ? size_t{LaneImage<T, kDim, kManyLanes>::kBytes}
-                                     : size_t{LaneImage<T, kDim, kFewLanes>::kBytes};
+      with_lanes_of_image<kDim>(n_lanes, [&](auto lanes) {
+        bytes = size_t{LaneImage<decltype(element), kDim, decltype(lanes)::value>::kBytes};
+      });
     };
     if (shape.format.key_type == cache::RowType::kF16) {
       of(__half());

@@ -45,13 +45,16 @@ struct LaneLayout {
   float scale;
 };
 
-inline constexpr int kThreadsPerLane = 8;
+constexpr int threads_of_lane(int n_lanes) {
+  return n_lanes > 64 ? 4 : 8;
+}
 
-// Mapping: block = image, blockIdx.y = head, eight threads a lane, each 16 bytes of the image at a time. Limited by its launch.
+// Mapping: block = image, blockIdx.y = head, some threads a lane, each 16 bytes of the image at a time. Limited by its launch.
 template <class T, int kDim, int kLanes>
-__global__ void __launch_bounds__(kThreadsPerLane* kLanes)
+__global__ void __launch_bounds__(threads_of_lane(kLanes) * kLanes)
     write_images_kernel(const MassHead* heads, LaneLayout layout, std::byte* images) {
   using Image = LaneImage<T, kDim, kLanes>;
+  constexpr int kThreadsPerLane = threads_of_lane(kLanes);
   const MassHead head = heads[blockIdx.y];
   const int slice = static_cast<int>(blockIdx.x) / layout.n_images;
   const int first_lane = static_cast<int>(blockIdx.x) % layout.n_images * kLanes;

@@ -1,5 +1,7 @@
 // What the weights of a window's queries sum up to: a product with each key and an exponential.
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "kernels/cuda/attend_prompt.h"
 #include "kernels/cuda/check.h"
@@ -10,8 +12,9 @@
 namespace winnow::kernels::cuda {
 namespace {
 
-constexpr int kThreads = kPromptThreads;  // a warpgroup
-constexpr int kTiles = kSumsPart / kPromptPositions;
+constexpr int kThreads = kPromptThreads;              // a warpgroup
+constexpr int kTiles = kSumsPart / kPromptPositions;  // of a part
+constexpr int kMostParts = 4;                         // of a block
 
 template <class T, int kDim>
 struct SumTile {
@@ -25,7 +28,7 @@ struct SumTile {
   static constexpr int kStages = 3;
   static constexpr size_t kQueryBytes = kInRegisters ? 0 : size_t{kParts} * kKeyBytes;
   static constexpr size_t kSharedBytes = kQueryBytes + size_t{kStages} * kKeyBytes;
-  static constexpr int kBlocks = kSharedBytes <= (size_t{72} << 10) ? 3 : 1;  // a multiprocessor
+  static constexpr int kBlocks = kSharedBytes <= (size_t{64} << 10) ? 3 : 1;  // a multiprocessor
 };
 
 // The number of rows at positions below `pos`, by all threads of a block together.
@@ -58,24 +61,30 @@ struct LaneSum {
   }
 };
 
-// Mapping: blockIdx.x = 64 tokens of query head blockIdx.y, one warpgroup; blockIdx.z = one part of kSumsPart positions, whose tiles
-// of 64 pass through shared memory, each row where its position says: so hidden rows and evicted ones leave the same bits. Flops: 2 an
-// element, row and lane, times 2 (f16) or 3 (bf16) parts; they are the limit, beside five instructions for each weight.
+// Mapping: blockIdx.x = 64 tokens of query head blockIdx.y, one warpgroup; blockIdx.z = up to kMostParts parts of kSumsPart positions,
+// whose tiles of 64 pass through shared memory, each row where its position says: so hidden rows and evicted ones leave the same bits.
+// Flops: 2 an element, row and lane, times 2 (f16)
+// or 3 (bf16) parts; they are the limit, beside five instructions for each weight.
 template <class T, int kDim>
 __global__ void __launch_bounds__(kThreads, SumTile<T, kDim>::kBlocks)
-    sum_weights_kernel(const PromptHead* heads, int n_heads, float scale) {
+    sum_weights_kernel(const PromptHead* heads, int n_heads, float scale, int n_parts,
+                       int parts_of_block) {
   using Tile = SumTile<T, kDim>;
   constexpr int kParts = Tile::kParts;
   constexpr int kSteps = Tile::kSteps;
   extern __shared__ __align__(1024) std::byte shared[];
   std::byte* const queries = shared;  // [kParts, kPanels] panels, where they are not in registers
   std::byte* const stages = shared + Tile::kQueryBytes;
-  __shared__ int16_t row_of[kSumsPart];  // from the part's first on; -1: none that is seen
-  __shared__ uint32_t seen[kSumsPart / 32];
+  __shared__ int16_t
+      row_of[kMostParts * kSumsPart];  // from the first one on; -1: none that is seen
+  __shared__ uint32_t seen[kMostParts * kSumsPart / 32];
 
   const PromptHead head = heads[blockIdx.y];
   const int first_token = static_cast<int>(blockIdx.x) * kPromptLanes;
-  const int begin = static_cast<int>(blockIdx.z) * kSumsPart;
+  const int first_part = static_cast<int>(blockIdx.z) * parts_of_block;
+  const int n_of_block = min(parts_of_block, n_parts - first_part);
+  const int begin = first_part * kSumsPart;
+  const int n_positions = n_of_block * kSumsPart;
   if (first_token >= head.n_tokens) {
     return;
   }
@@ -138,42 +147,44 @@ __global__ void __launch_bounds__(kThreads, SumTile<T, kDim>::kBlocks)
     }
   }
 
-  // The rows of the part.
+  // The rows of the parts.
   const int first_row = rows_below(head, begin);
-  for (int i = thread; i < kSumsPart; i += kThreads) {
+  for (int i = thread; i < n_positions; i += kThreads) {
     row_of[i] = -1;
   }
   __syncthreads();
-  for (int row = first_row + thread; row < min(first_row + kSumsPart, head.n); row += kThreads) {
+  for (int row = first_row + thread; row < min(first_row + n_positions, head.n); row += kThreads) {
     const int at = __ldg(head.positions + row) - begin;
-    if (at < kSumsPart && (head.hidden == nullptr || head.hidden[row] == cache::kVisible)) {
+    if (at < n_positions && (head.hidden == nullptr || head.hidden[row] == cache::kVisible)) {
       row_of[at] = static_cast<int16_t>(row - first_row);
     }
   }
   __syncthreads();
-  for (int i = thread; i < kSumsPart; i += kThreads) {
+  for (int i = thread; i < n_positions; i += kThreads) {
     const uint32_t word = __ballot_sync(kAllLanes, row_of[i] >= 0);
     if (lane == 0) {
       seen[i / 32] = word;
     }
   }
+  const int n_tiles = n_of_block * kTiles;
   const int first_pos = head.first_pos + first_token;
-  const int last_pos = min(head.first_pos + head.n_tokens, first_pos + kPromptLanes) - 1;
-  const int n_tiles = min(kTiles, (last_pos - begin) / kPromptPositions + 1);
-
+  const std::byte* const keys = head.keys + static_cast<size_t>(first_row) * kDim * sizeof(T);
   const auto stage_of = [&](int tile) { return stages + tile % Tile::kStages * Tile::kKeyBytes; };
   const auto fetch = [&](int tile) {
     constexpr int kPieces = kDim / 8;  // of 16 bytes
+    constexpr int kOfThread = kPromptPositions * kPieces / kThreads;
     std::byte* const stage = stage_of(tile);
+    const int16_t* const rows = row_of + tile * kPromptPositions;
     if (tile < n_tiles) {
-#pragma unroll 4
-      for (int i = thread; i < kPromptPositions * kPieces; i += kThreads) {
-        const int place = i / kPieces;
-        const int piece = i % kPieces;
-        const int row = row_of[tile * kPromptPositions + place];
+#pragma unroll
+      for (int i = 0; i < kOfThread; ++i) {
+        const int place = kThreads % kPieces == 0 ? thread / kPieces + i * (kThreads / kPieces)
+                                                  : (thread + i * kThreads) / kPieces;
+        const int piece =
+            kThreads % kPieces == 0 ? thread % kPieces : (thread + i * kThreads) % kPieces;
+        const int row = rows[place];
         fetch_16(stage + piece / 8 * Tile::kPanelBytes + swapped(place, piece % 8),
-                 head.keys +
-                     (static_cast<size_t>(first_row + max(row, 0)) * kDim + piece * 8) * sizeof(T),
+                 keys + static_cast<uint32_t>(max(row, 0) * kDim + piece * 8) * sizeof(T),
                  row >= 0);
       }
     }
@@ -187,16 +198,9 @@ __global__ void __launch_bounds__(kThreads, SumTile<T, kDim>::kBlocks)
     constexpr double kLog2E = 1.4426950408889634;
     factor[i] = static_cast<float>(static_cast<double>(up[i]) * scale * kLog2E);  // as LaneTerms
   }
-  publish_to_products();
-  __syncthreads();
-  fetch(0);
-  fetch(1);
-  for (int tile = 0; tile < n_tiles; ++tile) {
-    asm volatile("cp.async.wait_group 1;" ::: "memory");
-    publish_to_products();
-    __syncthreads();  // the tile is there, and the last one is done with
-    float products[8][4];
-    const uint64_t keys = describe_panel(shared_address(stage_of(tile)));
+  float products[8][4];
+  const auto begin_tile = [&](int tile) {
+    const uint64_t of_tile = describe_panel(shared_address(stage_of(tile)));
     begin_products();
 #pragma unroll
     for (int part = kParts - 1; part >= 0; --part) {
@@ -205,18 +209,17 @@ __global__ void __launch_bounds__(kThreads, SumTile<T, kDim>::kBlocks)
         const int at = (step / 4 * Tile::kPanelBytes + step % 4 * 32) / 16;
         const bool adds = part < kParts - 1 || step > 0;
         if constexpr (Tile::kInRegisters) {
-          multiply_rows(products, matrices[part][step], keys + at, adds, T());
+          multiply_rows(products, matrices[part][step], of_tile + at, adds, T());
         } else {
           const uint64_t of_queries =
               describe_panel(shared_address(queries)) + part * Tile::kKeyBytes / 16;
-          multiply_rows(products, of_queries + at, keys + at, adds, T());
+          multiply_rows(products, of_queries + at, of_tile + at, adds, T());
         }
       }
     }
     submit_products();
-    fetch(tile + 2);
-    await_products(products);
-
+  };
+  const auto add_tile = [&](int tile) {
     const int at = begin + tile * kPromptPositions;
     const uint64_t there = static_cast<uint64_t>(seen[2 * tile + 1]) << 32 | seen[2 * tile];
     const bool is_open = there == ~uint64_t{0} && at + kPromptPositions <= first_pos + 1;
@@ -251,26 +254,50 @@ __global__ void __launch_bounds__(kThreads, SumTile<T, kDim>::kBlocks)
       }
       sums[i].sum += even + odd;
     }
+  };
+  // Of the part that has ended, by the four threads of a lane together.
+  const auto write_sums = [&](int part) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int offset = 1; offset < 4; offset *= 2) {
+        const LaneSum other{__shfl_xor_sync(kAllLanes, sums[i].highest, offset),
+                            __shfl_xor_sync(kAllLanes, sums[i].sum, offset)};
+        // The lower thread's first, so that all four have the same bits.
+        LaneSum merged = (lane & offset) == 0 ? sums[i] : other;
+        merged.merge((lane & offset) == 0 ? other : sums[i], factor[i]);
+        sums[i] = merged;
+      }
+      const int token = first_token + warp * 16 + lane / 4 + 8 * i;
+      if (lane % 4 == 0 && token < head.n_tokens) {
+        head.sums[static_cast<size_t>(part) * head.n_tokens + token] = {
+            sums[i].highest * (up[i] * scale), sums[i].sum};
+      }
+      sums[i] = LaneSum();
+    }
+  };
+  // Until a tile has arrived, for all; the one before is done with.
+  const auto await_tile = [&] {
+    asm volatile("cp.async.wait_group 1;" ::: "memory");
+    publish_to_products();
+    __syncthreads();
+  };
+
+  publish_to_products();
+  __syncthreads();
+  fetch(0);
+  fetch(1);
+  for (int tile = 0; tile < n_tiles; ++tile) {
+    await_tile();
+    begin_tile(tile);
+    fetch(tile + 2);
+    await_products(products);
+    add_tile(tile);
+    if (tile % kTiles == kTiles - 1) {
+      write_sums(first_part + tile / kTiles);
+    }
   }
   asm volatile("cp.async.wait_group 0;" ::: "memory");
-
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-#pragma unroll
-    for (int offset = 1; offset < 4; offset *= 2) {
-      const LaneSum other{__shfl_xor_sync(kAllLanes, sums[i].highest, offset),
-                          __shfl_xor_sync(kAllLanes, sums[i].sum, offset)};
-      // The lower thread's first, so that all four have the same bits.
-      LaneSum merged = (lane & offset) == 0 ? sums[i] : other;
-      merged.merge((lane & offset) == 0 ? other : sums[i], factor[i]);
-      sums[i] = merged;
-    }
-    const int token = first_token + warp * 16 + lane / 4 + 8 * i;
-    if (lane % 4 == 0 && token < head.n_tokens) {
-      head.sums[static_cast<size_t>(blockIdx.z) * head.n_tokens + token] = {
-          sums[i].highest * (up[i] * scale), sums[i].sum};
-    }
-  }
 }
 
 // Mapping: block = head, thread = one token; parts in order, to the first of them.
@@ -296,7 +323,7 @@ __global__ void merge_sums_kernel(const PromptHead* heads, int n_parts) {
 }
 
 template <class T, int kDim>
-void launch_sums(const PromptHead* heads, int n_heads, float scale, dim3 grid,
+void launch_sums(const PromptHead* heads, int n_heads, float scale, int n_parts, dim3 grid,
                  cudaStream_t stream) {
   constexpr size_t kBytes = SumTile<T, kDim>::kSharedBytes;
   auto* const kernel = &sum_weights_kernel<T, kDim>;
@@ -307,7 +334,13 @@ void launch_sums(const PromptHead* heads, int n_heads, float scale, dim3 grid,
     return true;
   }();
   static_cast<void>(is_prepared);
-  kernel<<<grid, kThreads, kBytes, stream>>>(heads, n_heads, scale);
+  // As many parts a block as leave kBlocks for each multiprocessor.
+  const int n_blocks = static_cast<int>(grid.x * grid.y) * n_parts;
+  const int parts_of_block = std::clamp(
+      (n_blocks - 1) / (SumTile<T, kDim>::kBlocks * device_limits().n_multiprocessors) + 1, 1,
+      kMostParts);
+  grid.z = static_cast<unsigned>((n_parts + parts_of_block - 1) / parts_of_block);
+  kernel<<<grid, kThreads, kBytes, stream>>>(heads, n_heads, scale, n_parts, parts_of_block);
   check(cudaGetLastError(), "summing up weights");
 }
 
@@ -320,14 +353,14 @@ void sum_weights(const DecodeShape& shape, const PromptHead* heads, int n, int m
     return;
   }
   const dim3 grid(static_cast<unsigned>((most_tokens + kPromptLanes - 1) / kPromptLanes),
-                  static_cast<unsigned>(n), static_cast<unsigned>(n_parts));
+                  static_cast<unsigned>(n));
   const int n_heads = shape.gqa_group_size * shape.n_kv_heads;
   with_head_dim(shape.format.head_dim, [&](auto dim) {
     constexpr int kDim = decltype(dim)::value;
     if (shape.format.key_type == cache::RowType::kF16) {
-      launch_sums<__half, kDim>(heads, n_heads, shape.scale, grid, stream.get());
+      launch_sums<__half, kDim>(heads, n_heads, shape.scale, n_parts, grid, stream.get());
     } else {
-      launch_sums<__nv_bfloat16, kDim>(heads, n_heads, shape.scale, grid, stream.get());
+      launch_sums<__nv_bfloat16, kDim>(heads, n_heads, shape.scale, n_parts, grid, stream.get());
     }
   });
   if (n_parts > 1) {

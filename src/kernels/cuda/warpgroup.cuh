@@ -70,8 +70,31 @@ __device__ __forceinline__ void publish_to_products() {
       : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]) \
       : "r"(static_cast<int>(adds)), "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b))
 
-// c = a · b, or c += a · b where `adds`: a has rows lane / 4 and 8 more of each warp's 16, as of mma.m16n8k16, b 64 or 8 rows; c [64,
-// 64 or 8] lies in registers as that of mma.m16n8k16 does, eight columns after the other.
+#define WINNOW_PRODUCT_128(type)                                                                   \
+  asm volatile(                                                                                    \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %64, 0;\n"                                                 \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type                                 \
+      " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"                                   \
+      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"                           \
+      "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"                           \
+      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, {%65,%66,%67,%68}, %69, " \
+      "p, 1, 1, 0;\n}"                                                                             \
+      : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]), "+f"(c[1][0]), "+f"(c[1][1]),  \
+        "+f"(c[1][2]), "+f"(c[1][3]), "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]),  \
+        "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]), "+f"(c[4][0]), "+f"(c[4][1]),  \
+        "+f"(c[4][2]), "+f"(c[4][3]), "+f"(c[5][0]), "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]),  \
+        "+f"(c[6][0]), "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3]), "+f"(c[7][0]), "+f"(c[7][1]),  \
+        "+f"(c[7][2]), "+f"(c[7][3]), "+f"(c[8][0]), "+f"(c[8][1]), "+f"(c[8][2]), "+f"(c[8][3]),  \
+        "+f"(c[9][0]), "+f"(c[9][1]), "+f"(c[9][2]), "+f"(c[9][3]), "+f"(c[10][0]),                \
+        "+f"(c[10][1]), "+f"(c[10][2]), "+f"(c[10][3]), "+f"(c[11][0]), "+f"(c[11][1]),            \
+        "+f"(c[11][2]), "+f"(c[11][3]), "+f"(c[12][0]), "+f"(c[12][1]), "+f"(c[12][2]),            \
+        "+f"(c[12][3]), "+f"(c[13][0]), "+f"(c[13][1]), "+f"(c[13][2]), "+f"(c[13][3]),            \
+        "+f"(c[14][0]), "+f"(c[14][1]), "+f"(c[14][2]), "+f"(c[14][3]), "+f"(c[15][0]),            \
+        "+f"(c[15][1]), "+f"(c[15][2]), "+f"(c[15][3])                                             \
+      : "r"(static_cast<int>(adds)), "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b))
+
+// c = a · b, or c += a · b where `adds`: a has rows lane / 4 and 8 more of each warp's 16, as of mma.m16n8k16, b 128, 64 or 8 rows; c [64,
+// 128, 64 or 8] lies in registers as that of mma.m16n8k16 does, eight columns after the other.
 __device__ __forceinline__ void multiply_rows(float (&c)[8][4], const uint4& a, uint64_t b,
                                               bool adds, __half /*type*/) {
   WINNOW_PRODUCT_64("f16", "{%33,%34,%35,%36}, %37, p, 1, 1, 0;", "r"(a.x), "r"(a.y), "r"(a.z),
@@ -90,6 +113,14 @@ __device__ __forceinline__ void multiply_rows(float (&c)[1][4], const uint4& a, 
                                               bool adds, __nv_bfloat16 /*type*/) {
   WINNOW_PRODUCT_8("bf16");
 }
+__device__ __forceinline__ void multiply_rows(float (&c)[16][4], const uint4& a, uint64_t b,
+                                              bool adds, __half /*type*/) {
+  WINNOW_PRODUCT_128("f16");
+}
+__device__ __forceinline__ void multiply_rows(float (&c)[16][4], const uint4& a, uint64_t b,
+                                              bool adds, __nv_bfloat16 /*type*/) {
+  WINNOW_PRODUCT_128("bf16");
+}
 // The same with `a` in shared memory, 64 rows of a panel.
 __device__ __forceinline__ void multiply_rows(float (&c)[8][4], uint64_t a, uint64_t b, bool adds,
                                               __half /*type*/) {
@@ -100,6 +131,7 @@ __device__ __forceinline__ void multiply_rows(float (&c)[8][4], uint64_t a, uint
   WINNOW_PRODUCT_64("bf16", "%33, %34, p, 1, 1, 0, 0;", "l"(a), "l"(b));
 }
 
+#undef WINNOW_PRODUCT_128
 #undef WINNOW_PRODUCT_64
 #undef WINNOW_PRODUCT_8
 
