@@ -17,6 +17,7 @@
 #include "policy/allocators.h"
 #include "policy/mergers.h"
 #include "policy/policy.h"
+#include "policy/readers.h"
 #include "policy/transforms.h"
 
 namespace winnow::cli {
@@ -138,10 +139,18 @@ ordered_json methods_json() {
                        {"help", part.help},
                        {"options", options_json(policy::describe_options(part))}});
   }
+  ordered_json readers = ordered_json::array();
+  for (const policy::ReaderPart& part : policy::kReaders) {
+    readers.push_back({{"name", part.name},
+                       {"cost", part.cost},
+                       {"help", part.help},
+                       {"options", options_json(policy::describe_options(part))}});
+  }
   return {{"methods", std::move(methods)},
           {"transforms", std::move(transforms)},
           {"allocators", std::move(allocators)},
           {"mergers", std::move(mergers)},
+          {"readers", std::move(readers)},
           {"policy_options", options_json(policy::describe_policy_options())},
           {"arms", arms_json()}};
 }
@@ -207,9 +216,8 @@ std::string methods_markdown() {
   std::string text =
       "# The parts of a policy\n\n"
       "<!-- Written by `winnow methods --markdown`; a test compares the two. -->\n\n"
-      "What a policy `METHOD[+TRANSFORM...][+ALLOCATOR...][+MERGER][:OPTION=VALUE,...]` may be "
-      "made "
-      "of; "
+      "What a policy `METHOD[+TRANSFORM...][+ALLOCATOR...][+MERGER][+READER][:OPTION=VALUE,...]` "
+      "may be made of; "
       "[policies.md](policies.md) says how the "
       "parts work together\nand where each comes from. `winnow methods --json` prints the same for "
       "programs.\n\n"
@@ -253,6 +261,14 @@ std::string methods_markdown() {
                  list_text(policy::describe_needs(part)), std::string(part.cost)});
   }
   for (const policy::MergerPart& part : policy::kMergers) {
+    text += part_markdown(part);
+  }
+  text += "\n## Readers\n\n";
+  text += table_head({"reader", "cost"});
+  for (const policy::ReaderPart& part : policy::kReaders) {
+    text += row({code("+" + std::string(part.name)), std::string(part.cost)});
+  }
+  for (const policy::ReaderPart& part : policy::kReaders) {
     text += part_markdown(part);
   }
   text += "\n## Options of every method but full\n\n" +
@@ -301,10 +317,15 @@ void print_text() {
   for (const policy::MergerPart& part : policy::kMergers) {
     print_part(part);
   }
+  std::printf("\nreaders, after any method but full:\n");
+  for (const policy::ReaderPart& part : policy::kReaders) {
+    print_part(part);
+  }
   std::printf("\nevery method but full:\n");
   print_options(policy::describe_policy_options(), "  ");
   std::printf(
-      "\na policy: METHOD[+TRANSFORM...][+ALLOCATOR...][+MERGER][:OPTION=VALUE,...], for example "
+      "\na policy: METHOD[+TRANSFORM...][+ALLOCATOR...][+MERGER][+READER][:OPTION=VALUE,...], for "
+      "example "
       "knorm+adakv:budget=512,n_sink=4\n");
 }
 

@@ -247,6 +247,7 @@ ordered_json result_json(const model::Model& model, const std::string& weights_o
         {"full_cache", full_cache_bytes(sequence)},
         {"committed", cache.committed_bytes()}}},
       {"policy_bytes", sequence.policy_bytes()},
+      {"decode_read_share", sequence.pages.tally().share()},
       {"residual_bytes", footprint.residual_bytes},
       {"compute_bytes", footprint.compute_bytes()},
       {"peak_bytes", cache.peak_bytes() + sequence.policy_bytes() + footprint.total_bytes()},

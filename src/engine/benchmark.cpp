@@ -111,7 +111,7 @@ void Benchmark::check_fits(const BenchmarkTest& test) {
                         shape(), policy_);
   const auto n_caches = static_cast<size_t>(options_.n_sequences + (base_ ? 0 : 1));
   plan.kv_peak_bytes *= n_caches;
-  plan.policy_bytes = policy_bytes(model_.hyper(), policy_) * n_caches;
+  plan.policy_bytes = policy_bytes(model_.hyper(), shape(), policy_) * n_caches;
   const Engine::Workload work{
       .n_held = options_.depth,
       .n_prompt = is_prompt ? std::max(options_.depth, options_.n_sequences * test.n_tokens)

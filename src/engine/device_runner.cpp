@@ -68,6 +68,11 @@ void check_gathered_on_gpu(const policy::Policy& policy) {
                     "' notes what it finds beside each row, which there "
                     "is no place for on a GPU yet; -ngl 0 runs on the CPU");
   }
+  if (policy.page_rule().is_wanted()) {
+    throw Error(ErrorCode::kUnsupported, "policy '" + policy.spec() +
+                                             "' reads pages of rows, which there is not on a GPU "
+                                             "yet; -ngl 0 runs on the CPU");
+  }
   if (policy.is_contiguous()) {
     throw Error(ErrorCode::kUnsupported, "policy '" + policy.spec() +
                                              "' needs contiguous positions, which there are not "

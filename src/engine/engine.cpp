@@ -241,6 +241,9 @@ void Engine::watch(Sequence& sequence) const {
   if (sequence.moments.shape().n_heads == 0 && sequence.policy.needs().query_moments) {
     sequence.moments = query_moments(model_.hyper(), sequence.policy);
   }
+  if (sequence.pages.is_empty()) {
+    sequence.pages = page_reads(model_.hyper(), sequence.cache.shape(), sequence.policy);
+  }
 }
 
 void Engine::feed_chunk_major(PromptFeed& prompt) {
@@ -576,6 +579,7 @@ void Engine::run_mixed(Chunk& chunk, std::span<const StepInput> inputs,
 
 void Engine::compute(StepGraph& graph) {
   backend_.compute(graph.graph);
+  step_.check_computed();
   peak_.graph_bytes = std::max(peak_.graph_bytes, graphs_.buffer_bytes());
   peak_.scratch_bytes =
       std::max(peak_.scratch_bytes, step_.scratch_bytes() + end_aligned_.scratch_bytes());

@@ -193,6 +193,16 @@ kernels::QueryMoments::Shape moments_shape(const model::Hyperparameters& hyper) 
       .n_heads = hyper.n_heads, .head_dim = hyper.head_dim, .is_watched = watched_layers(hyper)};
 }
 
+kernels::PageReads::Shape page_shape(const model::Hyperparameters& hyper,
+                                     const cache::CacheShape& shape, const policy::Policy& policy) {
+  return {.n_layers = hyper.n_layers,
+          .n_kv_heads = hyper.n_kv_heads,
+          .head_dim = hyper.head_dim,
+          .key_type = shape.key_type,
+          .rule = policy.page_rule(),
+          .is_watched = watched_layers(hyper)};
+}
+
 // Views of all heads [n_layers, n_kv_heads].
 std::vector<cache::HeadRows> all_rows(const cache::Cache& cache) {
   std::vector<cache::HeadRows> rows;
@@ -417,6 +427,12 @@ void freeze_directions(Sequence& sequence, int first_layer, int n_layers) {
   }
 }
 
+kernels::PageReads page_reads(const model::Hyperparameters& hyper, const cache::CacheShape& shape,
+                              const policy::Policy& policy) {
+  return policy.page_rule().is_wanted() ? kernels::PageReads(page_shape(hyper, shape, policy))
+                                        : kernels::PageReads();
+}
+
 bool needs_turns(const policy::Policy& policy) {
   const kernels::ScoreDirections* const directions = policy.score_directions();
   return policy.needs().query_moments || (directions != nullptr && directions->is_before_rotation);
@@ -436,10 +452,14 @@ size_t replay_bytes(const model::Hyperparameters& hyper, const cache::CacheShape
                                    n_threads);
 }
 
-size_t policy_bytes(const model::Hyperparameters& hyper, const policy::Policy& policy) {
+size_t policy_bytes(const model::Hyperparameters& hyper, const cache::CacheShape& shape,
+                    const policy::Policy& policy) {
   return kernels::QueryWindow::bytes(window_shape(hyper, policy)) +
          (policy.needs().query_moments ? kernels::QueryMoments::bytes(moments_shape(hyper)) : 0) +
-         residual_similarity(hyper, policy).bytes() + key_directions(hyper, policy).bytes();
+         residual_similarity(hyper, policy).bytes() + key_directions(hyper, policy).bytes() +
+         kernels::PageReads::bytes(
+             page_shape(hyper, shape, policy),
+             cache::Cache::most_slots(shape.kept_rows > 0 ? shape.kept_rows : shape.max_rows));
 }
 
 Sequence fork(const Sequence& sequence) {
@@ -555,6 +575,7 @@ void trim(Sequence& sequence, int n_positions) {
                     ")");
   }
   sequence.cache.trim(n_positions);
+  sequence.pages = {};
   if (n_positions < needs.key_sample.n_keys) {
     sequence.key_directions = {};
   }

@@ -10,6 +10,7 @@
 #include "cache/cache.h"
 #include "cache/remote_rows.h"
 #include "engine/replay.h"
+#include "kernels/page_reads.h"
 #include "kernels/query_moments.h"
 #include "kernels/query_window.h"
 #include "kernels/residual_similarity.h"
@@ -51,6 +52,7 @@ struct Sequence {
   kernels::ResidualSimilarity similarity;  // of the prompts' tokens, likewise
   kernels::QueryMoments moments;           // of all of them, likewise
   policy::KeyDirections key_directions;    // of the first keys, likewise
+  kernels::PageReads pages;                // what generated tokens read, likewise
   int positions_fed = 0;               // tokens ever fed: the next one's position, whatever is kept
   bool evicted_during_prompt = false;  // some prompt token attended to rows already cut
   bool is_usable = true;               // false after a cancelled or failed step: layers disagree
@@ -63,7 +65,8 @@ struct Sequence {
   }
   // What the policy has been given to remember, beside the cache.
   size_t policy_bytes() const {
-    return queries.bytes() + moments.bytes() + similarity.bytes() + key_directions.bytes();
+    return queries.bytes() + moments.bytes() + similarity.bytes() + key_directions.bytes() +
+           pages.bytes();
   }
 };
 
@@ -123,6 +126,10 @@ kernels::ResidualSimilarity residual_similarity(const model::Hyperparameters& hy
 policy::KeyDirections key_directions(const model::Hyperparameters& hyper,
                                      const policy::Policy& policy);
 
+// Likewise, for what generated tokens read of a cache of such a shape.
+kernels::PageReads page_reads(const model::Hyperparameters& hyper, const cache::CacheShape& shape,
+                              const policy::Policy& policy);
+
 // Whether a step of such a sequence needs how far its tokens are rotated (kernels::Slice::needs_turns).
 bool needs_turns(const policy::Policy& policy);
 
@@ -130,7 +137,8 @@ bool needs_turns(const policy::Policy& policy);
 size_t replay_bytes(const model::Hyperparameters& hyper, const cache::CacheShape& shape,
                     const policy::Policy& policy, const ReplaySize& replay, int n_threads);
 
-// What these will take, beside the cache.
-size_t policy_bytes(const model::Hyperparameters& hyper, const policy::Policy& policy);
+// The most that these will take, beside a cache of such a shape.
+size_t policy_bytes(const model::Hyperparameters& hyper, const cache::CacheShape& shape,
+                    const policy::Policy& policy);
 
 }  // namespace winnow::engine

@@ -266,7 +266,10 @@ Plan Session::make_plan(PlanInput input, WantedLogits logits) {
   if (saved_) {
     plan.kv_held_bytes = 0;  // nothing is taken yet
   }
-  plan.policy_bytes = policy_bytes(model_.hyper(), own_policy());
+  cache::CacheShape shape = shape_;
+  shape.max_rows = std::max(shape.max_rows, plan.max_rows);
+  shape.kept_rows = std::max(shape.kept_rows, plan.kept_rows);
+  plan.policy_bytes = policy_bytes(model_.hyper(), shape, own_policy());
   if (sequence_) {
     plan.policy_held_bytes = sequence_->policy_bytes();
   } else if (saved_) {
@@ -274,9 +277,6 @@ Plan Session::make_plan(PlanInput input, WantedLogits logits) {
   }
   const Engine::Workload work = workload(input, logits, plan.max_rows);
   plan.footprint = footprint(input, work);
-  cache::CacheShape shape = shape_;
-  shape.max_rows = std::max(shape.max_rows, plan.max_rows);
-  shape.kept_rows = std::max(shape.kept_rows, plan.kept_rows);
   plan.gpu_bytes = engine_.gpu_bytes(work, shape, own_policy().needs());
   return plan;
 }
@@ -394,6 +394,16 @@ void Session::decode(Token token) {
   engine_.step({&input, 1}, transcript_.logits);
   transcript_.tokens.push_back(token);
   transcript_.pending.reset();
+}
+
+std::vector<float> Session::follow(std::span<const Token> tokens) {
+  WINNOW_CHECK(sequence_ && !transcript_.pending);
+  std::vector<float> logits;
+  for (const Token token : tokens) {
+    decode(token);
+    logits.insert(logits.end(), transcript_.logits.begin(), transcript_.logits.end());
+  }
+  return logits;
 }
 
 Generation Session::generate(const GenerateOptions& options, const GenerateCallbacks& callbacks) {

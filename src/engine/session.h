@@ -93,6 +93,10 @@ class Session {
   // fed until the session goes on; one that ends the text is never fed. Throws invalid_argument when nothing was read.
   Generation generate(const GenerateOptions& options, const GenerateCallbacks& callbacks);
 
+  // What the model says after each of these tokens [tokens.size(), n_vocab], fed as if it had generated them. A prompt has been
+  // read, and no token waits to be fed.
+  std::vector<float> follow(std::span<const Token> tokens);
+
   // An independent copy that goes on from here, with an engine of its own. With a policy, its rows are cut to that one
   // at once. Throws what engine::fork throws.
   std::unique_ptr<Session> fork(const std::optional<policy::Policy>& policy = {}) const;

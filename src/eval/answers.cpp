@@ -33,15 +33,19 @@ std::string prompt_hash(const Prompt& prompt) {
   return content_hash(std::as_bytes(std::span(tokens)));
 }
 
-// The mean negative log-likelihood of a perfect answer's tokens, in nats.
+// The mean negative log-likelihood of a perfect answer's tokens, in nats. They are read together, but where generated tokens
+// read other rows than those of prompts.
 double gold_nll(const Session& session, const std::vector<Token>& gold) {
   double sum = negative_log_likelihood(session.transcript().logits, gold.front());
   if (gold.size() > 1) {
     const auto n_vocab = static_cast<size_t>(session.transcript().logits.size());
     const std::unique_ptr<Session> copy = session.fork();
+    const std::span<const Token> fed = std::span(gold).first(gold.size() - 1);
     const std::vector<float> logits =
-        copy->read({.document = std::vector<Token>(gold.begin(), gold.end() - 1)},
-                   {.logits = engine::WantedLogits::kAll});
+        session.policy().page_rule().is_wanted()
+            ? copy->follow(fed)
+            : copy->read({.document = std::vector<Token>(fed.begin(), fed.end())},
+                         {.logits = engine::WantedLogits::kAll});
     for (size_t i = 1; i < gold.size(); ++i) {
       sum +=
           negative_log_likelihood(std::span(logits).subspan((i - 1) * n_vocab, n_vocab), gold[i]);

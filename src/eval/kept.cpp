@@ -46,7 +46,7 @@ void record_kept(const engine::Sequence& sequence, const model::Hyperparameters&
   }
   record.kv_bytes = static_cast<int64_t>(sequence.cache.now_bytes());
   record.kv_full_bytes = static_cast<int64_t>(shape.full_bytes(sequence.positions_fed));
-  record.policy_bytes = static_cast<int64_t>(engine::policy_bytes(hyper, sequence.policy));
+  record.policy_bytes = static_cast<int64_t>(engine::policy_bytes(hyper, shape, sequence.policy));
   record.is_within_budget &= is_within_budget(sequence, 0);
   if (sequence.evictions.n_query_head_cuts > 0) {
     record.metrics["query_head_rows"] = sequence.evictions.mean_query_head_rows();
@@ -57,6 +57,9 @@ void record_end(const engine::Sequence& sequence, int n_positions, int n_uncut, 
   record.kv_peak_bytes = static_cast<int64_t>(sequence.cache.peak_bytes());
   record.rows_evicted = sequence.cache.rows_evicted();
   record.nan_scores = sequence.evictions.nan_scores;
+  if (sequence.policy.page_rule().is_wanted()) {
+    record.metrics["read_share"] = sequence.pages.tally().share();
+  }
   record.evicted_during_prompt = sequence.evicted_during_prompt;
   record.is_within_budget &= is_within_budget(sequence, n_uncut);
   record.are_positions_true &= are_positions_true(sequence, n_positions);

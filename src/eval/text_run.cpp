@@ -74,7 +74,18 @@ engine::ReplayText TextRun::replay() const {
 }
 
 std::vector<float> TextRun::feed(Sequence& sequence, std::span<const Token> tokens) {
-  return feed(sequence, tokens, WantedLogits::kAll, engine::PromptEviction::kNever);
+  if (!sequence.policy.page_rule().is_wanted()) {
+    return feed(sequence, tokens, WantedLogits::kAll, engine::PromptEviction::kNever);
+  }
+  std::vector<float> all;
+  std::vector<float> logits;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const engine::StepInput input{
+        .sequence = &sequence, .tokens = tokens.subspan(i, 1), .cut = engine::Cut::kNever};
+    step({&input, 1}, logits);
+    all.insert(all.end(), logits.begin(), logits.end());
+  }
+  return all;
 }
 
 void TextRun::step(std::span<const engine::StepInput> inputs, std::vector<float>& logits) {

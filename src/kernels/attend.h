@@ -14,6 +14,7 @@
 #include <climits>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "cache/rows.h"
 #include "kernels/key_turns.h"
@@ -75,6 +76,12 @@ size_t decode_partial_floats(int gqa_group_size, int head_dim);
 size_t decode_scratch_floats(int gqa_group_size, int head_dim, int n_positions,
                              int n_rows = INT_MAX);
 
+// Slots [first, last).
+struct RowRun {
+  int first;
+  int last;
+};
+
 struct DecodeQuery {
   const float* q;  // [gqa_group_size, head_dim]
   int gqa_group_size;
@@ -84,6 +91,8 @@ struct DecodeQuery {
   float* weights = nullptr;
   size_t weights_stride = 0;        // at least rows.n
   const KeyTurns* turns = nullptr;  // as in PromptQueries
+  // The rows that are read, ascending; the others are as if hidden. Empty: all of them.
+  std::span<const RowRun> runs = {};
 };
 
 // Attends to the rows in `n_blocks` blocks of block_length(query.pos) positions, from `first_block`: one partial after

@@ -188,14 +188,17 @@ void StepContext::add_prompt_items(int slice_index) {
   }
 }
 
-// Blocks with few rows go together; how many that is of some heads only decides about who does it.
+// Pages are chosen by whoever attends, so that is one thread. Blocks with few rows go together; how many that is of some heads only decides about who does it.
 void StepContext::add_decode_items(int slice_index) {
   constexpr int kRowsWorthAnItem = 256;
   const Slice& slice = slices_[static_cast<size_t>(slice_index)];
   WINNOW_CHECK(slice.n_tokens == 1);
   const int blocks = n_blocks(slice.first_pos);
   const int n_rows = slice.cache->longest() + 1;
-  const int n_items = std::clamp((n_rows + kRowsWorthAnItem / 2) / kRowsWorthAnItem, 1, blocks);
+  const int n_items =
+      slice.pages != nullptr
+          ? 1
+          : std::clamp((n_rows + kRowsWorthAnItem / 2) / kRowsWorthAnItem, 1, blocks);
   for (int kv_head = 0; kv_head < shape_.n_kv_heads; ++kv_head) {
     for (int item = 0; item < n_items; ++item) {
       const int first_block = item * blocks / n_items;
@@ -284,7 +287,7 @@ void StepContext::attend(const LayerOps& ops, const ggml_tensor* q, ggml_tensor*
     if (item.n_lanes > 0) {
       attend_prompt_item(item, ops, q, out, scratch);
     } else {
-      attend_decode_item(item, ops, q, out, scratch);
+      attend_decode_item(item, ops, q, out, scratch, page_scratch_[static_cast<size_t>(thread)]);
     }
   }
   if (thread == 0) {  // padding
@@ -420,9 +423,32 @@ void StepContext::attend_prompt_item(const Item& item, const LayerOps& ops, cons
   std::transform(queries.mass, queries.mass + n_rows, mass, mass, std::plus<>());
 }
 
+std::span<const RowRun> StepContext::choose_runs(const Slice& slice, const Item& item, int layer,
+                                                 const cache::HeadRows& rows,
+                                                 const DecodeQuery& query,
+                                                 Scratch& scratch) noexcept {
+  if (slice.pages == nullptr) {
+    return {};
+  }
+  try {
+    const auto n = static_cast<size_t>(query.gqa_group_size * shape_.head_dim);
+    return slice.pages->choose(layer, item.kv_head, rows, {query.q, n}, scratch);
+  } catch (const std::bad_alloc&) {
+    is_out_of_memory_ = true;
+    return {};
+  }
+}
+
+void StepContext::check_computed() {
+  if (is_out_of_memory_.exchange(false)) {
+    throw Error(ErrorCode::kResourceExhausted, "no memory for the bounds of pages of keys");
+  }
+}
+
 // The thread that finishes the last item of a KV head merges all blocks; the order of merging is fixed.
 void StepContext::attend_decode_item(const Item& item, const LayerOps& ops, const ggml_tensor* q,
-                                     ggml_tensor* out, float* scratch) noexcept {
+                                     ggml_tensor* out, float* scratch,
+                                     Scratch& page_scratch) noexcept {
   const Slice& slice = slices_[static_cast<size_t>(item.slice)];
   const int group = shape_.gqa_group_size();
   const auto row = static_cast<size_t>(shape_.head_dim);
@@ -446,6 +472,7 @@ void StepContext::attend_decode_item(const Item& item, const LayerOps& ops, cons
                     static_cast<size_t>(item.group_index) * weights_floats(n_mass_rows_);
     query.weights_stride = static_cast<size_t>(n_mass_rows_);
   }
+  query.runs = choose_runs(slice, item, ops.layer, rows, query, page_scratch);
   attend_decode_blocks(rows, query, item.first_block, item.n_blocks, shape_.scale, scratch,
                        partials + static_cast<size_t>(item.first_block) * partial_floats);
   std::atomic<int>& n_done = n_items_done_[static_cast<size_t>(item.group_index)];

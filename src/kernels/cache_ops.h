@@ -15,6 +15,7 @@
 #include "kernels/activations.h"
 #include "kernels/attend.h"
 #include "kernels/key_turns.h"
+#include "kernels/page_reads.h"
 #include "kernels/query_moments.h"
 #include "kernels/query_window.h"
 #include "kernels/residual_similarity.h"
@@ -37,6 +38,7 @@ struct Slice {
   ActivationObserver* observer = nullptr;    // whom they are shown; null: nobody
   float mass_decay = 1;  // a generated token multiplies column mass with this first
   const ScoreDirections* directions = nullptr;  // what keys are projected on; null: on nothing
+  PageReads* pages = nullptr;                   // which rows a generated token reads; null: all
 
   // Whether how far each token is rotated is wanted beside its query and key.
   bool needs_turns() const {
@@ -68,10 +70,14 @@ class StepContext {
         n_threads_(n_threads),
         turns_of_keys_(rotation.all),
         turns_of_windowed_keys_(rotation.windowed),
-        mass_mutexes_(new std::mutex[static_cast<size_t>(shape.n_kv_heads)]) {}
+        mass_mutexes_(new std::mutex[static_cast<size_t>(shape.n_kv_heads)]),
+        page_scratch_(static_cast<size_t>(n_threads)) {}
 
   // `slices` cover tokens 0 … n-1 of the batch; tokens after them are padding. Throws resource_exhausted.
   void set_slices(std::span<const Slice> slices);
+
+  // Throws resource_exhausted where the computed step found no memory.
+  void check_computed();
 
   const AttendShape& shape() const { return shape_; }
   size_t scratch_bytes() const {
@@ -144,7 +150,11 @@ class StepContext {
   void attend_prompt_item(const Item& item, const LayerOps& ops, const ggml_tensor* q,
                           ggml_tensor* out, float* scratch) noexcept;
   void attend_decode_item(const Item& item, const LayerOps& ops, const ggml_tensor* q,
-                          ggml_tensor* out, float* scratch) noexcept;
+                          ggml_tensor* out, float* scratch, Scratch& page_scratch) noexcept;
+  // The parts of a head's rows that a generated token reads.
+  std::span<const RowRun> choose_runs(const Slice& slice, const Item& item, int layer,
+                                      const cache::HeadRows& rows, const DecodeQuery& query,
+                                      Scratch& scratch) noexcept;
 
   AttendShape shape_;
   int n_threads_;
@@ -163,7 +173,9 @@ class StepContext {
   int n_turned_rows_ = 0;
   std::unique_ptr<std::mutex[]> mass_mutexes_;  // [n_kv_heads]: a head's tiles add to the same rows
   std::vector<float> memory_;
-  std::vector<float> turns_;                          // [n_tokens, n_rot], where a slice needs them
+  std::vector<float> turns_;           // [n_tokens, n_rot], where a slice needs them
+  std::vector<Scratch> page_scratch_;  // [n_threads]
+  std::atomic<bool> is_out_of_memory_ = false;
   std::unique_ptr<std::atomic<int>[]> n_items_done_;  // [n_decode_groups]
   int n_counters_ = 0;
 };

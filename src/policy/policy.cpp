@@ -9,17 +9,22 @@
 #include "policy/allocators.h"
 #include "policy/mergers.h"
 #include "policy/methods.h"
+#include "policy/readers.h"
 #include "policy/spec.h"
 #include "policy/transforms.h"
 
 namespace winnow::policy {
 namespace {
 
+// An eviction moves rows into other pages, whose bounds are then found again.
+constexpr int kPageSlack = 64;
+
 // What stands behind the method of a spec.
 struct Parts {
   std::vector<const TransformPart*> transforms;  // in order
   std::vector<const AllocatorPart*> allocators;  // those of layers first
   const MergerPart* merger = nullptr;
+  const ReaderPart* reader = nullptr;
 };
 
 // The method of a spec, or null and a problem.
@@ -53,7 +58,8 @@ std::string unknown_part(std::string_view name) {
   std::ranges::transform(kTransforms, std::back_inserter(names), &TransformPart::name);
   std::ranges::transform(kAllocators, std::back_inserter(names), &AllocatorPart::name);
   std::ranges::transform(kMergers, std::back_inserter(names), &MergerPart::name);
-  return unknown_name("transform, allocator or merger", name, names);
+  std::ranges::transform(kReaders, std::back_inserter(names), &ReaderPart::name);
+  return unknown_name("transform, allocator, merger or reader", name, names);
 }
 
 // Adds problems where two parts decide the same.
@@ -107,6 +113,11 @@ Parts parts_of(const Spec& spec, const Method* method, OptionReader& reader) {
                            "' both decide what becomes of the rows that go");
       }
       parts.merger = merger;
+    } else if (const ReaderPart* const part = find_reader(name)) {
+      if (parts.reader != nullptr) {
+        reader.add_problem("'" + name + "' is given twice");
+      }
+      parts.reader = part;
     } else {
       reader.add_problem(unknown_part(name));
     }
@@ -210,7 +221,10 @@ std::string parts_text(const Method& method, const Parts& parts) {
       text += "+" + std::string(part->name);
     }
   }
-  return parts.merger == nullptr ? text : text + "+" + std::string(parts.merger->name);
+  if (parts.merger != nullptr) {
+    text += "+" + std::string(parts.merger->name);
+  }
+  return parts.reader == nullptr ? text : text + "+" + std::string(parts.reader->name);
 }
 
 void throw_problems(std::string_view spec, const std::vector<std::string>& problems) {
@@ -267,6 +281,9 @@ Policy Policy::parse(std::string_view text, std::string_view default_budget) {
       policy.merger_ = parts.merger->make(reader);
     }
     policy.let_method_choose(reader);
+    if (parts.reader != nullptr) {
+      policy.page_rule_ = parts.reader->make(reader);
+    }
     reader.refuse_unknown();
     check_together(policy.options_, reader);
   }
@@ -275,6 +292,12 @@ Policy Policy::parse(std::string_view text, std::string_view default_budget) {
     reader.add_problem(
         "positions=contiguous turns keys as attention reads them, and the direction is of keys as "
         "they are stored; it takes positions=original");
+  }
+  if (policy.is_contiguous() && policy.page_rule_.is_wanted()) {
+    reader.add_problem(
+        "positions=contiguous turns keys as attention reads them, and the bounds of '" +
+        std::string(parts.reader->name) +
+        "' are of keys as they are stored; it takes positions=original");
   }
   if (policy.scorer_ != nullptr && policy.options_.positions != "original" &&
       policy.scorer_->needs().replay.is_wanted()) {
@@ -418,7 +441,8 @@ void Policy::resolve(BudgetContext context) {
   const int64_t n_in_spans = n_held({.n_sink = context.n_sink, .spans = context.spans});
   slack_ = options_.slack;
   if (slack_ < 0) {
-    slack_ = std::min(method_->slack, budget_rows_ / 8);
+    slack_ = std::min(std::max(method_->slack, page_rule_.is_wanted() ? kPageSlack : 0),
+                      budget_rows_ / 8);
     if (options_.budget.unit == Budget::Unit::kBytes) {
       const bool has_room =
           protection_problem(budget_rows_ - slack_, options_.n_sink, options_.n_recent, n_in_spans)

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/page_reads.h"
 #include "policy/allocator.h"
 #include "policy/budget.h"
 #include "policy/division.h"
@@ -203,6 +204,9 @@ class Policy {
   bool count(std::span<const LayerView> layers, kernels::ParallelFor& parallel,
              Choice& choice) const;
 
+  // Which of the rows that are kept a generated token reads.
+  const kernels::PageRule& page_rule() const { return page_rule_; }
+
   // Whether rows that stay take something along of those that go.
   bool merges() const {
     return merger_ != nullptr || (second_stage_ != nullptr && second_stage_->folds_values());
@@ -236,6 +240,7 @@ class Policy {
   std::shared_ptr<const LayerAllocator> layers_;     // null: every layer has the same budget
   std::shared_ptr<const HeadAllocator> heads_;
   std::shared_ptr<const Merger> merger_;  // null: what goes is gone
+  kernels::PageRule page_rule_;           // that wants nothing: all rows are read
   Needs watched_;                         // of full()
   int budget_rows_ = 0;                   // 0: not resolved
   int n_recent_ = 0;

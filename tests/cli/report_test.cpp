@@ -5,6 +5,7 @@
 #include "cli/winnow_program.h"
 #include "policy/allocators.h"
 #include "policy/mergers.h"
+#include "policy/readers.h"
 #include "policy/methods.h"
 #include "policy/policy.h"
 #include "policy/transforms.h"
@@ -438,6 +439,15 @@ TEST(Methods, TextAndJsonListAll) {
     EXPECT_NE(text.out.find(part.help), std::string::npos) << part.name;
     EXPECT_EQ(listed["name"], part.name);
     EXPECT_EQ(listed["needs"], json(policy::describe_needs(part)));
+    EXPECT_EQ(listed["cost"], part.cost);
+    EXPECT_EQ(listed["options"].size(), policy::describe_options(part).size());
+  }
+  EXPECT_EQ(list["readers"].size(), std::size(policy::kReaders));
+  for (size_t i = 0; i < std::size(policy::kReaders); ++i) {
+    const policy::ReaderPart& part = policy::kReaders[i];
+    const json& listed = list["readers"][i];
+    EXPECT_NE(text.out.find(part.help), std::string::npos) << part.name;
+    EXPECT_EQ(listed["name"], part.name);
     EXPECT_EQ(listed["cost"], part.cost);
     EXPECT_EQ(listed["options"].size(), policy::describe_options(part).size());
   }

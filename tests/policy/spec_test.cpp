@@ -184,7 +184,7 @@ TEST(PolicySpec, AllocatorsAreEchoedLayersFirstAndUniformNot) {
 
 TEST(PolicySpec, UnknownAllocatorsNameTheNearestAndAll) {
   EXPECT_THAT(refusal("knorm+adakvv:budget=512"),
-              AllOf(HasSubstr("unknown transform, allocator or merger 'adakvv'"),
+              AllOf(HasSubstr("unknown transform, allocator, merger or reader 'adakvv'"),
                     HasSubstr("did you mean 'adakv'"),
                     HasSubstr("adakv, cake, pool, pyramid, pyramid@seed, roles, squeeze, "
                               "squeeze@seed, table, uniform")));

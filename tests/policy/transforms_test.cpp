@@ -92,7 +92,7 @@ TEST(Transforms, RefusesWhatHasNoMeaning) {
   EXPECT_THAT(refusal("chunkkv:budget=512"),
               AllOf(HasSubstr("'chunkkv' is a transform"), HasSubstr("as in snapkv+chunkkv")));
   EXPECT_THAT(refusal("knorm+chunkvk:budget=512"),
-              AllOf(HasSubstr("unknown transform, allocator or merger 'chunkvk'"),
+              AllOf(HasSubstr("unknown transform, allocator, merger or reader 'chunkvk'"),
                     HasSubstr("did you mean 'chunkkv'"), HasSubstr("adakv")));
   EXPECT_THAT(refusal("knorm+chunkkv+rank:budget=512"),
               AllOf(HasSubstr("'rank' cannot come after it"), HasSubstr("rank+chunkkv")));

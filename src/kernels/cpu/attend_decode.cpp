@@ -27,14 +27,19 @@ struct DecodeScratch {
   float* output;    // [group, padded_dim]
   float* rows;      // [kTileRows, padded_dim] rows of odd head sizes, padded, or turned keys
   float* turns;     // [padded_dim]
-  float* weights;   // [group, block rows] scores, then weights
-  size_t capacity;  // block rows
+  float* weights;   // [group, capacity] scores, then weights
+  size_t n_most;    // rows of them
+  size_t capacity;  // with room for scores that are written beyond the last row
 };
+
+HWY_INLINE size_t weights_capacity(int n_positions, int n_rows) {
+  return block_capacity(n_positions, n_rows) + kScoreRows;
+}
 
 size_t decode_scratch_floats_impl(int group, int head_dim, int n_positions, int n_rows) {
   const size_t dim = padded_dim(head_dim);
   const size_t heads = static_cast<size_t>(group);
-  return 2 * heads * dim + kTileRows * dim + dim + heads * block_capacity(n_positions, n_rows);
+  return 2 * heads * dim + kTileRows * dim + dim + heads * weights_capacity(n_positions, n_rows);
 }
 
 HWY_INLINE DecodeScratch cut_decode_scratch(float* memory, int group, int head_dim, int pos,
@@ -47,7 +52,8 @@ HWY_INLINE DecodeScratch cut_decode_scratch(float* memory, int group, int head_d
   cut.rows = cut.output + heads * dim;
   cut.turns = cut.rows + kTileRows * dim;
   cut.weights = cut.turns + dim;
-  cut.capacity = block_capacity(pos + 1, n_rows);
+  cut.n_most = block_capacity(pos + 1, n_rows);
+  cut.capacity = weights_capacity(pos + 1, n_rows);
   return cut;
 }
 
@@ -118,23 +124,44 @@ HWY_INLINE void for_turned_tiles(const cache::HeadRows& rows, const KeyTurns& tu
   }
 }
 
-// Scores of the rows [first, last) for all heads of the group, hidden rows minus infinity.
-HWY_INLINE void score_rows_of_group(const cache::HeadRows& rows, int first, int last, size_t group,
-                                    float scale, const KeyTurns* turns,
+// Calls action(from, to) for the parts of [first, last) that the query reads.
+template <class Action>
+HWY_INLINE void for_read_parts(const DecodeQuery& query, int first, int last,
+                               const Action& action) {
+  if (query.runs.empty()) {
+    action(first, last);
+    return;
+  }
+  for (const RowRun& run : query.runs) {
+    const int from = std::max(run.first, first);
+    const int to = std::min(run.last, last);
+    if (from < to) {
+      action(from, to);
+    }
+  }
+}
+
+// Scores of the rows of [first, last) that are read, for all heads of the group; those of hidden rows are minus infinity.
+// Whole groups are written, also over rows that are not read or come next.
+HWY_INLINE void score_rows_of_group(const cache::HeadRows& rows, const DecodeQuery& query,
+                                    int first, int last, float scale,
                                     const DecodeScratch& scratch) {
   const size_t dim = padded_dim(rows.head_dim);
-  const auto score = [&](const auto& keys, int at) HWY_ATTR {
-    for_head_passes(group, [&](size_t head, auto n_heads) HWY_ATTR {
-      score_rows<decltype(n_heads)::value>(keys, scratch.q + head * dim, dim, scale,
-                                           scratch.weights + head * scratch.capacity + at,
-                                           scratch.capacity);
-    });
-  };
-  if (turns != nullptr) {
-    for_turned_tiles(rows, *turns, first, last, scratch, score);
-  } else {
-    for_tiles(rows.key_type, rows.keys, rows.head_dim, first, last, scratch.rows, score);
-  }
+  const size_t group = static_cast<size_t>(query.gqa_group_size);
+  for_read_parts(query, first, last, [&](int from, int to) HWY_ATTR {
+    const auto score = [&](const auto& keys, int at) HWY_ATTR {
+      for_head_passes(group, [&](size_t head, auto n_heads) HWY_ATTR {
+        score_rows<decltype(n_heads)::value>(
+            keys, scratch.q + head * dim, dim, scale,
+            scratch.weights + head * scratch.capacity + (from - first) + at, scratch.capacity);
+      });
+    };
+    if (query.turns != nullptr) {
+      for_turned_tiles(rows, *query.turns, from, to, scratch, score);
+    } else {
+      for_tiles(rows.key_type, rows.keys, rows.head_dim, from, to, scratch.rows, score);
+    }
+  });
   for (int i = 0; rows.hidden != nullptr && i < last - first; ++i) {
     for (size_t head = 0; rows.hidden[first + i] != cache::kVisible && head < group; ++head) {
       scratch.weights[head * scratch.capacity + static_cast<size_t>(i)] = kMinusInfinity;
@@ -142,44 +169,55 @@ HWY_INLINE void score_rows_of_group(const cache::HeadRows& rows, int first, int 
   }
 }
 
-// Scores of one head to weights exp(score - maximum); returns the maximum, minus infinity when nothing is visible.
-HWY_INLINE float weigh_rows(float* HWY_RESTRICT weights, int n) {
+HWY_INLINE float highest_of(const float* HWY_RESTRICT scores, int n) {
   const FloatTag d;
   const size_t n_rows = static_cast<size_t>(n);
   const size_t n_whole = n_rows / kLanes * kLanes;
   const auto rest = hn::FirstN(d, n_rows - n_whole);
-  const Floats last =
-      hn::IfThenElse(rest, hn::MaskedLoad(rest, d, weights + n_whole), hn::Set(d, kMinusInfinity));
-  Floats highest_of = last;
+  Floats highest =
+      hn::IfThenElse(rest, hn::MaskedLoad(rest, d, scores + n_whole), hn::Set(d, kMinusInfinity));
   for (size_t i = 0; i < n_whole; i += kLanes) {
-    highest_of = hn::Max(hn::LoadU(d, weights + i), highest_of);
+    highest = hn::Max(hn::LoadU(d, scores + i), highest);
   }
-  const float highest = hn::GetLane(hn::MaxOfLanes(d, highest_of));
-  const Floats base = hn::Set(d, highest == kMinusInfinity ? 0.0F : highest);
+  return hn::GetLane(hn::MaxOfLanes(d, highest));
+}
+
+// Scores to weights exp(score - maximum).
+HWY_INLINE void weigh_rows(float* HWY_RESTRICT weights, int n, float maximum) {
+  const FloatTag d;
+  const size_t n_rows = static_cast<size_t>(n);
+  const size_t n_whole = n_rows / kLanes * kLanes;
+  const auto rest = hn::FirstN(d, n_rows - n_whole);
+  const Floats base = hn::Set(d, maximum == kMinusInfinity ? 0.0F : maximum);
   for (size_t i = 0; i < n_whole; i += kLanes) {
     hn::StoreU(exp_nonpositive(d, hn::Sub(hn::LoadU(d, weights + i), base)), d, weights + i);
   }
+  const Floats last = hn::MaskedLoad(rest, d, weights + n_whole);
   hn::BlendedStore(exp_nonpositive(d, hn::Sub(last, base)), rest, d, weights + n_whole);
-  return highest;
 }
 
 template <bool kGuard>
-HWY_INLINE void weigh_values(const cache::HeadRows& rows, int first, int last, size_t group,
-                             const DecodeScratch& scratch, float* sums) {
+HWY_INLINE void weigh_values(const cache::HeadRows& rows, const DecodeQuery& query, int first,
+                             int last, const DecodeScratch& scratch, float* sums) {
   const size_t dim = padded_dim(rows.head_dim);
-  for_tiles(rows.value_type, rows.values, rows.head_dim, first, last, scratch.rows,
-            [&](const auto& values, int at) HWY_ATTR {
-              for_head_passes(group, [&](size_t head, auto n_heads) HWY_ATTR {
-                add_all_values<decltype(n_heads)::value, kGuard>(
-                    values, scratch.weights + head * scratch.capacity + at, scratch.capacity, dim,
-                    scratch.output + head * dim, sums + head);
+  for_read_parts(query, first, last, [&](int from, int to) HWY_ATTR {
+    for_tiles(rows.value_type, rows.values, rows.head_dim, from, to, scratch.rows,
+              [&](const auto& values, int at) HWY_ATTR {
+                for_head_passes(
+                    static_cast<size_t>(query.gqa_group_size),
+                    [&](size_t head, auto n_heads) HWY_ATTR {
+                      add_all_values<decltype(n_heads)::value, kGuard>(
+                          values, scratch.weights + head * scratch.capacity + (from - first) + at,
+                          scratch.capacity, dim, scratch.output + head * dim, sums + head);
+                    });
               });
-            });
+  });
 }
 
 // One block's weights and outputs from the scores of its rows [first, last), which are at `weights`.
-HWY_INLINE void finish_block(const cache::HeadRows& rows, int first, int last, size_t group,
-                             DecodeScratch scratch, float* partial) {
+HWY_INLINE void finish_block(const cache::HeadRows& rows, const DecodeQuery& query, int first,
+                             int last, DecodeScratch scratch, float* partial) {
+  const size_t group = static_cast<size_t>(query.gqa_group_size);
   const size_t head_dim = static_cast<size_t>(rows.head_dim);
   const size_t dim = padded_dim(rows.head_dim);
   float* const maxima = partial;
@@ -190,14 +228,21 @@ HWY_INLINE void finish_block(const cache::HeadRows& rows, int first, int last, s
     return;
   }
   for (size_t head = 0; head < group; ++head) {
-    maxima[head] = weigh_rows(scratch.weights + head * scratch.capacity, last - first);
+    float* const weights = scratch.weights + head * scratch.capacity;
+    maxima[head] = kMinusInfinity;
+    for_read_parts(query, first, last, [&](int from, int to) HWY_ATTR {
+      maxima[head] = std::max(maxima[head], highest_of(weights + (from - first), to - from));
+    });
+    for_read_parts(query, first, last, [&](int from, int to) HWY_ATTR {
+      weigh_rows(weights + (from - first), to - from, maxima[head]);
+    });
   }
   std::fill_n(sums, group, 0.0F);
   std::fill_n(scratch.output, group * dim, 0.0F);
   if (rows.has_nonfinite_values) {
-    weigh_values<true>(rows, first, last, group, scratch, sums);
+    weigh_values<true>(rows, query, first, last, scratch, sums);
   } else {
-    weigh_values<false>(rows, first, last, group, scratch, sums);
+    weigh_values<false>(rows, query, first, last, scratch, sums);
   }
   for (size_t head = 0; head < group; ++head) {
     std::copy_n(scratch.output + head * dim, head_dim, outputs + head * head_dim);
@@ -232,18 +277,22 @@ void attend_decode_blocks_impl(const cache::HeadRows& rows, const DecodeQuery& q
   for (int i = 0; i < n_blocks;) {
     int n = 1;
     while (i + n < n_blocks &&
-           static_cast<size_t>(starts[i + n + 1] - starts[i]) <= scratch.capacity) {
+           static_cast<size_t>(starts[i + n + 1] - starts[i]) <= scratch.n_most) {
       ++n;
     }
-    score_rows_of_group(rows, starts[i], starts[i + n], group, scale, query.turns, scratch);
+    score_rows_of_group(rows, query, starts[i], starts[i + n], scale, scratch);
     for (int block = i; block < i + n; ++block) {
       DecodeScratch at_block = scratch;
       at_block.weights += starts[block] - starts[i];
-      finish_block(rows, starts[block], starts[block + 1], group, at_block,
+      finish_block(rows, query, starts[block], starts[block + 1], at_block,
                    partials + static_cast<size_t>(block) * partial_floats);
       for (size_t head = 0; query.weights != nullptr && head < group; ++head) {
-        std::copy_n(at_block.weights + head * scratch.capacity, starts[block + 1] - starts[block],
-                    query.weights + head * query.weights_stride + starts[block]);
+        float* const weights = query.weights + head * query.weights_stride;
+        const float* const of_block = at_block.weights + head * scratch.capacity - starts[block];
+        std::fill_n(weights + starts[block], starts[block + 1] - starts[block], 0.0F);
+        for_read_parts(query, starts[block], starts[block + 1], [&](int from, int to) HWY_ATTR {
+          std::copy(of_block + from, of_block + to, weights + from);
+        });
       }
     }
     i += n;
