@@ -216,7 +216,9 @@ Verb add_train_probe(CLI::App& app) {
   app.add_option("--length", flags->n_tokens, "tokens of each")
       ->check(CLI::Range(64, 1 << 20))
       ->capture_default_str();
-  app.add_option("-s,--seed", flags->seed, "seed of the documents")->capture_default_str();
+  app.add_option("-s,--seed", flags->seed, "seed of the documents")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option("--passes", flags->training.n_passes, "passes over all tokens")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();

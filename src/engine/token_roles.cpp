@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "engine/role_probe.h"
 #include "roles/stream.h"
 
@@ -68,10 +69,17 @@ RoleSource::RoleSource(std::string_view name) {
   constexpr std::string_view kProbe = "probe:";
   if (name.starts_with(kProbe)) {
     const std::string path(name.substr(kProbe.size()));
+    if (path.empty()) {
+      throw Error(ErrorCode::kInvalidArgument, "roles 'probe:' names no file: probe:FILE");
+    }
     probe_ = std::make_shared<const RoleProbe>(path);
     name_ = std::string(kProbe) + probe_->digest();
   } else {
-    format_ = &roles::find_format(name);
+    try {
+      format_ = &roles::find_format(name);
+    } catch (const Error& error) {
+      throw Error(error.code(), std::string(error.what()) + "; or probe:FILE");
+    }
     name_ = name;
   }
 }

@@ -5,9 +5,9 @@
 #include "cli/winnow_program.h"
 #include "policy/allocators.h"
 #include "policy/mergers.h"
-#include "policy/readers.h"
 #include "policy/methods.h"
 #include "policy/policy.h"
+#include "policy/readers.h"
 #include "policy/transforms.h"
 
 namespace winnow::test {
