@@ -29,6 +29,8 @@ struct AllocatorPart {
   LayersAndHeads (*make_both)(OptionReader&);
   std::unique_ptr<SecondStage> (*make_rows)(OptionReader&);
   std::string_view help;
+  // Options that it gives where the spec does not, as a spec has them.
+  std::string_view implied = "";
 };
 
 std::unique_ptr<HeadAllocator> make_adakv(OptionReader&);
@@ -54,7 +56,8 @@ inline constexpr AllocatorPart kAllocators[] = {
     {"pyramid@seed", true, false, make_pyramid_seed, nullptr, nullptr, nullptr,
      "pyramid as another implementation has it, steeper"},
     {"roles", false, false, nullptr, nullptr, nullptr, make_roles,
-     "the rows of a head are divided over what their tokens are there for: values before keys"},
+     "the rows of a head are divided over what their tokens are there for: values before keys",
+     "protect=template+question"},
     {"squeeze", true, false, make_squeeze, nullptr, nullptr, nullptr,
      "layers keep fewer rows whose attention changed least while prompts were read"},
     {"squeeze@seed", true, false, make_squeeze_seed, nullptr, nullptr, nullptr,

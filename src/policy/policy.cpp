@@ -169,10 +169,18 @@ void give_preset(const std::string& preset, const Method* method, OptionReader& 
   }
 }
 
-void give_implied(const Parts& parts, OptionReader& reader) {
-  for (const TransformPart* const part : parts.transforms) {
-    give_options(part->implied, reader);
-  }
+// Options that parts give where the user does not. Returns them all.
+std::vector<GivenOption> give_implied(const Parts& parts, OptionReader& reader) {
+  std::vector<GivenOption> implied;
+  const auto give = [&](const auto* part) {
+    for (const GivenOption& option : parse_spec(":" + std::string(part->implied)).options) {
+      reader.give_default(option.name, option.value);
+      implied.push_back(option);
+    }
+  };
+  std::ranges::for_each(parts.transforms, give);
+  std::ranges::for_each(parts.allocators, give);
+  return implied;
 }
 
 // The options of a method as another implementation calls them: qfilters_budget=512 is budget=512.
@@ -270,7 +278,7 @@ Policy Policy::parse(std::string_view text, std::string_view default_budget) {
   }
   give_preset(read_options<PresetOptions>(reader).preset, policy.method_, reader);
   const Parts parts = parts_of(spec, policy.method_, reader);
-  give_implied(parts, reader);
+  const std::vector<GivenOption> implied = give_implied(parts, reader);
   const size_t n_presets = reader.options().size();  // what they set is spelled out instead
   policy.options_ = read_options<PolicyOptions>(reader);
   if (policy.method_ != nullptr) {
@@ -308,7 +316,7 @@ Policy Policy::parse(std::string_view text, std::string_view default_budget) {
   throw_problems(text, reader.problems());
 
   policy.spec_ = format_spec(parts_text(*policy.method_, parts),
-                             std::span(reader.options()).subspan(n_presets));
+                             std::span(reader.options()).subspan(n_presets), implied);
   if (policy.options_.budget.unit == Budget::Unit::kRows) {
     policy.resolve({});
   }

@@ -76,12 +76,15 @@ bool has_option(std::string_view text, std::string_view name) {
                              [name](const GivenOption& option) { return option.name == name; });
 }
 
-std::string format_spec(std::string_view parts, std::span<const OptionReader::Read> options) {
+std::string format_spec(std::string_view parts, std::span<const OptionReader::Read> options,
+                        std::span<const GivenOption> implied) {
   std::string text(parts);
   char separator = ':';
   for (const OptionReader::Read& option : options) {
-    if (option.value != option.description.default_value) {
-      text += separator + option.description.name + "=" + option.value;
+    const std::string& name = option.description.name;
+    if (option.value != option.description.default_value ||
+        std::ranges::count(implied, name, &GivenOption::name) > 0) {
+      text += separator + name + "=" + option.value;
       separator = ',';
     }
   }

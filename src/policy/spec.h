@@ -24,7 +24,8 @@ Spec parse_spec(std::string_view text);
 bool has_option(std::string_view text, std::string_view name);
 
 // The canonical text: the parts, such as "knorm+adakv", and the options that are not at their defaults, in the order they
-// were read.
-std::string format_spec(std::string_view parts, std::span<const OptionReader::Read> options);
+// were read; also those that parts imply, where they would be taken for implied if they were left out.
+std::string format_spec(std::string_view parts, std::span<const OptionReader::Read> options,
+                        std::span<const GivenOption> implied = {});
 
 }  // namespace winnow::policy

@@ -353,7 +353,8 @@ TEST(Allocators, EveryNameIsFoundAndDefaultsAreAllowed) {
     }
     const std::string parts = "knorm+" + std::string(part.name);
     EXPECT_EQ(Policy::parse(parts + ":budget=9" + options).spec(),
-              (part.name == "uniform" ? "knorm" : parts) + ":budget=9");
+              (part.name == "uniform" ? "knorm" : parts) + ":budget=9" +
+                  (part.implied.empty() ? "" : "," + std::string(part.implied)));
   }
 }
 

@@ -223,5 +223,17 @@ TEST(Roles, DivideAsWholeNumbersDo) {
   }
 }
 
+// Questions and templates stand outside the division unless the spec says otherwise, also once it has been echoed.
+TEST(Roles, ProtectQuestionsAndTemplates) {
+  const auto parts_of = [](const char* spec) {
+    const Policy policy = Policy::parse(spec);
+    EXPECT_EQ(Policy::parse(policy.spec()).options().protect, policy.options().protect) << spec;
+    return policy.options().protect.size();
+  };
+  EXPECT_EQ(parts_of("snapkv+roles:budget=10%"), 2U);
+  EXPECT_EQ(parts_of("snapkv+roles:budget=10%,protect=question"), 1U);
+  EXPECT_EQ(parts_of("snapkv+roles:budget=10%,protect=none"), 0U);
+}
+
 }  // namespace
 }  // namespace winnow::policy
