@@ -146,11 +146,12 @@ void refuse_all_options(const Spec& spec, std::string_view default_budget, Optio
 }
 
 // Those of a text as a spec has them.
-void give_options(std::string_view options, OptionReader& reader) {
+std::vector<GivenOption> give_options(std::string_view options, OptionReader& reader) {
   const Spec spec = parse_spec(":" + std::string(options));
   for (const GivenOption& option : spec.options) {
     reader.give_default(option.name, option.value);
   }
+  return spec.options;
 }
 
 void give_preset(const std::string& preset, const Method* method, OptionReader& reader) {
@@ -173,10 +174,8 @@ void give_preset(const std::string& preset, const Method* method, OptionReader& 
 std::vector<GivenOption> give_implied(const Parts& parts, OptionReader& reader) {
   std::vector<GivenOption> implied;
   const auto give = [&](const auto* part) {
-    for (const GivenOption& option : parse_spec(":" + std::string(part->implied)).options) {
-      reader.give_default(option.name, option.value);
-      implied.push_back(option);
-    }
+    const std::vector<GivenOption> given = give_options(part->implied, reader);
+    implied.insert(implied.end(), given.begin(), given.end());
   };
   std::ranges::for_each(parts.transforms, give);
   std::ranges::for_each(parts.allocators, give);
