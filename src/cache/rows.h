@@ -29,6 +29,8 @@ enum class StaticScore : uint8_t {
   kSquaredNorm,  // of its key, written at append
   kProjection,   // of its key (kernels::ScoreDirections), likewise
   kNote,         // what the method has noted of the row when it last chose; kNotNoted before
+  // What its neighbours paid to it (kernels/chunk_attention.h), written when its chunk is full; NaN before.
+  kChunkAttention,
   kReplay,  // what a replay of its document attended to it (engine/replay.h), written then; +infinity before
 };
 

@@ -77,7 +77,8 @@ std::vector<Arm> arms() {
       const bool is_contiguous = policy.is_contiguous();
       const policy::Needs needs = policy::needs_of(method);
       const bool is_refused =
-          is_contiguous && (needs.key_sample.n_keys > 0 || needs.replay.is_wanted());
+          is_contiguous && (needs.key_sample.n_keys > 0 || needs.replay.is_wanted() ||
+                            needs.chunk_attention.is_wanted());
       if (is_refused || policy.is_stalled()) {  // a fault is no arm
         continue;
       }

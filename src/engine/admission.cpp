@@ -107,11 +107,11 @@ void check_admissible(const Sequence& sequence, const Arrival& arrival,
       needs.static_scores() && (!shape.stores_scores || shape.score_kind != needs.score_kind());
   if (lacks_scores || (needs.column_mass && !shape.stores_mass)) {
     refuse("its policy '" + sequence.policy.spec() + "' needs " +
-           (!lacks_scores              ? "column mass"
-            : needs.replay.is_wanted() ? "scores of a replay"
-            : needs.notes              ? "notes"
-            : needs.key_projections    ? "key projections"
-                                       : "key norms") +
+           (!lacks_scores                       ? "column mass"
+            : needs.replay.is_wanted()          ? "scores of a replay"
+            : needs.chunk_attention.is_wanted() ? "attention in chunks"
+            : needs.key_projections             ? "key projections"
+                                                : "key norms") +
            ", which its cache does not store");
   }
   const policy::Policy& policy = sequence.policy;

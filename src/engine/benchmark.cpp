@@ -122,6 +122,7 @@ void Benchmark::check_fits(const BenchmarkTest& test) {
       .n_mass_rows = shape().stores_mass ? cache::Cache::most_slots(plan.max_rows) : 0,
       .needs_turns = needs_turns(policy_),
       .is_compared = policy_.needs().residual_similarity,
+      .has_chunks = policy_.needs().chunk_attention.is_wanted(),
       .n_rows = shape().max_rows,
       .is_contiguous = policy_.is_contiguous(),
       .n_replayed = replay.n_most,

@@ -64,6 +64,15 @@ std::string missing(const Case& given, const policy::Policy& policy) {
     problems.emplace_back(
         "needs the residual stream around attention, which only a model's run has");
   }
+  if (needs.chunk_attention.is_wanted() && given.n_queries < given.n_rows) {
+    problems.push_back("needs attention in chunks, which is computed from the queries of all " +
+                       std::to_string(given.n_rows) + " rows, and " +
+                       (given.n_heads == 0 ? "there is no Q"
+                                           : "Q has those of " + std::to_string(given.n_queries)));
+  }
+  if (needs.unturned_keys && given.frequencies.empty()) {
+    problems.emplace_back("needs keys before rotation, and there are no frequencies");
+  }
   if (needs.replay.is_wanted()) {
     problems.emplace_back("needs a replay of the document, which only a model's run has");
   }
@@ -115,7 +124,8 @@ class CaseScorer {
                 .key_type = given.key_type,
                 .value_type = given.value_type,
                 .max_rows = given.n_rows,
-                .stores_scores = needs_.key_norms,
+                .stores_scores = needs_.key_norms || needs_.chunk_attention.is_wanted(),
+                .score_kind = needs_.score_kind(),
                 .stores_mass = needs_.column_mass}),
         attention_({.n_heads = given.n_heads,
                     .n_kv_heads = given.n_kv_heads,
@@ -147,6 +157,9 @@ class CaseScorer {
       append(layer, kv_head);
       if (needs_.column_mass) {
         add_mass(layer, kv_head, scratch);
+      }
+      if (needs_.chunk_attention.is_wanted()) {
+        attend_chunks(layer, kv_head, scratch);
       }
     });
     for (int layer = 0; needs_.n_queries > 0 && layer < given_.n_layers; ++layer) {
@@ -253,6 +266,30 @@ class CaseScorer {
     });
   }
 
+  // Of the chunks that end with the last position or before.
+  void attend_chunks(int layer, int kv_head, Scratch& scratch) {
+    const Scratch::Frame frame(scratch);
+    const int length = needs_.chunk_attention.length;
+    const int group = attention_.gqa_group_size();
+    const size_t token = static_cast<size_t>(group) * dim();
+    const cache::HeadRows rows = cache_.rows(layer, kv_head);
+    const std::span<float> q = scratch.take<float>(static_cast<size_t>(length) * token);
+    const std::span<float> memory =
+        scratch.take<float>(kernels::chunk_scratch_floats(given_.head_dim));
+    for (int begin = 0; begin + length <= given_.positions.back() + 1; begin += length) {
+      const kernels::ChunkSlots slots = kernels::chunk_slots(rows, begin, length);
+      const int n = slots.last - slots.first;
+      const std::span<int64_t> mass = scratch.take_filled(static_cast<size_t>(n), int64_t{0});
+      copy_queries(layer, kv_head * group, group, slots.first, n, q.data());
+      kernels::add_chunk_attention(
+          rows, slots, {.q = q.data(), .token_stride = token, .n_heads = group, .n_tokens = n},
+          needs_.chunk_attention.is_scaled ? given_.scale : 1.0F, memory.data(), mass);
+      std::ranges::transform(mass, cache_.scores(layer, kv_head) + slots.first, [](int64_t each) {
+        return static_cast<float>(static_cast<double>(each) / kernels::kMassScale);
+      });
+    }
+  }
+
   void add_queries(int layer) {
     const int n = std::min(needs_.n_queries, given_.n_rows);
     std::vector<float> q(static_cast<size_t>(n) * static_cast<size_t>(given_.n_heads) * dim());
@@ -286,6 +323,10 @@ class CaseScorer {
     for (int head = 0; head < n_heads(); ++head) {
       rows_.push_back(cache_.rows(head / given_.n_kv_heads, head % given_.n_kv_heads));
     }
+    if (needs_.unturned_keys) {
+      turns_ = kernels::TurnTable(rotation_);
+      turns_.reserve(given_.positions.back() + 1);
+    }
     const auto n_kv_heads = static_cast<size_t>(given_.n_kv_heads);
     for (int layer = 0; layer < given_.n_layers; ++layer) {
       const auto heads = std::span(rows_).subspan(head_index(layer, 0), n_kv_heads);
@@ -298,6 +339,7 @@ class CaseScorer {
                          .queries = &queries_,
                          .moments = &moments_,
                          .rotation = &rotation_,
+                         .turns = &turns_,
                          .key_directions = &directions_,
                          .ordinal = layer});
     }
@@ -361,6 +403,7 @@ class CaseScorer {
   kernels::QueryMoments moments_;
   policy::KeyDirections directions_;
   kernels::Rotation rotation_;
+  kernels::TurnTable turns_;
   kernels::ParallelFor parallel_;
   std::vector<Scratch> scratch_;           // [n_threads]
   std::vector<cache::HeadRows> rows_;      // [n_layers, n_kv_heads]

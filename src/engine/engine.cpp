@@ -98,6 +98,11 @@ double share_of_reading(std::span<const Feed> feeds, PromptEviction eviction) {
   return n_read / (n_read + n_replayed);
 }
 
+bool attends_chunks(const Chunk& chunk) {
+  return std::ranges::any_of(
+      chunk.slices, [](const kernels::Slice& slice) { return slice.chunk_attention.is_wanted(); });
+}
+
 bool is_observed(const Chunk& chunk) {
   return std::ranges::any_of(chunk.slices,
                              [](const kernels::Slice& slice) { return slice.observer != nullptr; });
@@ -435,7 +440,8 @@ void Engine::run_layers(const Chunk& chunk, int first_layer, int n_layers, float
                                   .n_tokens = static_cast<int>(chunk.tokens.size()),
                                   .has_logits = false,
                                   .compares_residual = compares_residual(chunk),
-                                  .is_observed = is_observed(chunk)});
+                                  .is_observed = is_observed(chunk),
+                                  .attends_chunks = attends_chunks(chunk)});
   set_input(graph.positions, chunk.rotations.data());
   set_residual(graph, chunk, residual);
   compute(graph);
@@ -550,7 +556,8 @@ void Engine::run_decode(const Chunk& chunk, std::vector<float>& logits) {
   StepGraph& graph = graphs_.get({.first_layer = 0,
                                   .n_layers = model_.hyper().n_layers,
                                   .n_tokens = chunk.n_tokens,
-                                  .has_logits = true});
+                                  .has_logits = true,
+                                  .attends_chunks = attends_chunks(chunk)});
   set_input(graph.positions, chunk.rotations.data());
   set_input(graph.tokens, chunk.tokens.data());
   compute(graph);

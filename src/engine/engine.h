@@ -91,6 +91,7 @@ class Engine {
     int n_mass_rows;           // the most rows of a head where the policy wants column mass, else 0
     bool needs_turns;          // the policy wants to know how far tokens are rotated
     bool is_compared = false;  // the policy wants to know what attention changes
+    bool has_chunks = false;   // the policy wants attention in chunks
     int n_rows;                // the most rows of a head
     bool is_contiguous = false;  // the policy's positions are
     bool is_legacy = false;      // PromptEviction::kLegacyOrder

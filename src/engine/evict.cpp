@@ -11,7 +11,7 @@
 
 namespace winnow::engine {
 
-void Evictor::view_layers(const Sequence& sequence, int first_layer,
+void Evictor::view_layers(const Sequence& sequence, const policy::Policy& policy, int first_layer,
                           std::span<const cache::HeadRows> rows,
                           std::vector<policy::LayerView>& views) {
   const cache::CacheShape& shape = sequence.cache.shape();
@@ -27,6 +27,8 @@ void Evictor::view_layers(const Sequence& sequence, int first_layer,
   }
   if (shape.stores_rotations) {
     turns_.reserve(std::max(sequence.cache.rotation_end(), sequence.queries.rotation_end()));
+  } else if (policy.needs().unturned_keys) {
+    turns_.reserve(n_positions);
   }
   views.clear();
   for (int layer = first_layer; !rows.empty(); ++layer, rows = rows.subspan(n_kv_heads)) {
@@ -78,7 +80,7 @@ void Evictor::view(const Sequence& sequence, int first_layer, int n_layers) {
       rows_.push_back(sequence.cache.rows(layer, kv_head));
     }
   }
-  view_layers(sequence, first_layer, rows_, views_);
+  view_layers(sequence, sequence.policy, first_layer, rows_, views_);
 }
 
 void Evictor::fetch(Sequence& sequence, int first_layer) {

@@ -41,10 +41,10 @@ class Evictor {
         parallel_(n_threads),
         scratch_(static_cast<size_t>(n_threads)) {}
 
-  // What policies see of layers [first_layer, …) of a sequence with rows [n_layers, n_kv_heads], to views: the layers
+  // What a policy sees of layers [first_layer, …) of a sequence with rows [n_layers, n_kv_heads], to views: the layers
   // without a window. Policies do not decide about the others: their rows go when no query sees them any more.
-  void view_layers(const Sequence& sequence, int first_layer, std::span<const cache::HeadRows> rows,
-                   std::vector<policy::LayerView>& views);
+  void view_layers(const Sequence& sequence, const policy::Policy& policy, int first_layer,
+                   std::span<const cache::HeadRows> rows, std::vector<policy::LayerView>& views);
 
   // The same of all layers and rows of a sequence; until the next call of any of these.
   std::span<const policy::LayerView> view(const Sequence& sequence) {

@@ -136,7 +136,8 @@ void Chunk::add(Sequence& sequence, std::span<const Token> more, int first_pos, 
        .moments = sequence.moments.shape().n_heads > 0 ? &sequence.moments : nullptr,
        .mass_decay = sequence.policy.needs().mass_decay,
        .directions = sequence.policy.score_directions(),
-       .pages = is_prompt || sequence.pages.is_empty() ? nullptr : &sequence.pages});
+       .pages = is_prompt || sequence.pages.is_empty() ? nullptr : &sequence.pages,
+       .chunk_attention = sequence.policy.needs().chunk_attention});
   sequences.push_back(&sequence);
   tokens.insert(tokens.end(), more.begin(), more.end());
   for (int i = 0; i < n; ++i) {

@@ -31,7 +31,8 @@ Engine::Footprint Engine::footprint(const Workload& work) {
                    .n_layers = is_layer_major || work.is_legacy ? 1 : n_layers,
                    .n_tokens = rows,
                    .has_logits = false,
-                   .compares_residual = work.is_compared};
+                   .compares_residual = work.is_compared,
+                   .attends_chunks = work.has_chunks};
   if (work.n_replayed > 0) {
     shape.is_observed = true;
   }
@@ -46,8 +47,11 @@ Engine::Footprint Engine::footprint(const Workload& work) {
                                          .n_layers = 0,
                                          .n_tokens = padded_rows(n_output_rows),
                                          .has_logits = true});
-  const GraphShape decode{
-      .first_layer = 0, .n_layers = n_layers, .n_tokens = 1, .has_logits = true};
+  const GraphShape decode{.first_layer = 0,
+                          .n_layers = n_layers,
+                          .n_tokens = 1,
+                          .has_logits = true,
+                          .attends_chunks = work.has_chunks};
   return {.graph_bytes =
               std::max({layers, output, work.n_decoded > 0 ? graphs_.measure(decode) : size_t{0}}),
           .scratch_bytes =
@@ -62,7 +66,8 @@ Engine::Footprint Engine::footprint(const Workload& work) {
                        work.needs_turns ? std::clamp(work.n_prompt, 1, options_.n_batch) : 0,
                    .n_rows = work.n_rows,
                    .is_turned = work.is_contiguous,
-                   .rotation_end = work.rotation_end}) +
+                   .rotation_end = work.rotation_end,
+                   .has_chunks = work.has_chunks}) +
               work.replay_bytes,
           .residual_bytes =
               is_layer_major

@@ -132,6 +132,7 @@ class PolicyBenchmark {
                      .head_dim = options.head_dim,
                      .sample = policy.needs().key_sample}),
         rotation_(rotation_of(options.head_dim)),
+        turns_(rotation_),
         output_weights_(attention_.n_heads * options.head_dim),
         parallel_(options.n_threads),
         elements_(random_elements(static_cast<size_t>(options.n_rows + options.n_kv_heads + 1) *
@@ -160,6 +161,9 @@ class PolicyBenchmark {
     const int n_queries = std::min(policy_.needs().n_queries, options.n_rows);
     queries_.add(0, queries.data(), n_queries, options.n_rows - n_queries,
                  options.n_rows - n_queries);
+    if (policy_.needs().unturned_keys) {
+      turns_.reserve(options.n_rows);
+    }
     if (moments_.watches(0)) {
       count_queries();
     }
@@ -246,8 +250,10 @@ class PolicyBenchmark {
       cache.mass(0, head)[cache.rows(0, head).n - (first + n_rows - i)] =
           static_cast<int64_t>(splitmix64(static_cast<uint64_t>(i)) >> 24);
     }
-    const bool is_replayed = policy_.needs().replay.is_wanted();
-    for (int i = first; is_replayed && i < first + n_rows; ++i) {
+    // What a model's run writes later.
+    const bool is_written =
+        policy_.needs().replay.is_wanted() || policy_.needs().chunk_attention.is_wanted();
+    for (int i = first; is_written && i < first + n_rows; ++i) {
       cache.scores(0, head)[cache.rows(0, head).n - (first + n_rows - i)] =
           static_cast<float>(splitmix64(static_cast<uint64_t>(i)) >> 40) * 0x1p-24F;
     }
@@ -274,6 +280,7 @@ class PolicyBenchmark {
             .queries = &queries_,
             .moments = &moments_,
             .rotation = &rotation_,
+            .turns = &turns_,
             .output_weights = &output_weights_,
             .key_directions = &directions_};
   }
@@ -467,6 +474,7 @@ class PolicyBenchmark {
   kernels::QueryMoments moments_;
   policy::KeyDirections directions_;
   kernels::Rotation rotation_;
+  kernels::TurnTable turns_;
   RandomOutputWeights output_weights_;
   kernels::ParallelFor parallel_;
   std::vector<float> elements_;   // [n_rows + n_kv_heads + 1, head_dim]; head h begins at row h

@@ -74,6 +74,10 @@ void check_seen(const Sequence& sequence, const policy::Policy& policy) {
     missing = "the moments of all queries";
   } else if (needs.residual_similarity && sequence.similarity.is_empty()) {
     missing = "what attention changes in the residual stream";
+  } else if (needs.chunk_attention.is_wanted() &&
+             needs.chunk_attention != sequence.policy.needs().chunk_attention) {
+    missing = "attention in chunks of " + std::to_string(needs.chunk_attention.length) +
+              (needs.chunk_attention.is_scaled ? ", scaled" : "");
   }
   if (!missing.empty()) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -221,6 +225,9 @@ bool stores_scores_of(const Sequence& sequence, const policy::Policy& policy) {
   }
   if (policy.needs().notes) {  // the fork writes its own
     return false;
+  }
+  if (policy.needs().chunk_attention.is_wanted()) {  // check_seen()
+    return true;
   }
   const kernels::ScoreDirections* const stored = sequence.policy.score_directions();
   const kernels::ScoreDirections* const needed = policy.score_directions();
@@ -510,7 +517,7 @@ Sequence fork(const Sequence& sequence, ForkOptions options, Evictor& evictor) {
   }
   policy::KeptSlots slots = held_slots(rows);
   std::vector<policy::LayerView> views;
-  evictor.view_layers(sequence, 0, rows, views);
+  evictor.view_layers(sequence, *options.policy, 0, rows, views);
   policy::KeyDirections directions = directions_for(sequence, *options.policy, rows);
   for (policy::LayerView& view : views) {
     view.key_directions = &directions;

@@ -123,6 +123,10 @@ StepGraph StepGraphs::build(const GraphShape& shape) {
       ggml_build_forward_expand(
           step.graph, kernels::build_observe(ctx, ops, qkv.q, qkv.k, qkv.v, attention_input));
     }
+    if (shape.attends_chunks) {  // likewise
+      ggml_build_forward_expand(step.graph, appended);
+      ggml_build_forward_expand(step.graph, kernels::build_attend_chunks(ctx, ops, qkv.q));
+    }
     ggml_tensor* const attended = kernels::build_attend(ctx, ops, qkv.q, appended);
     ggml_tensor* const before = x;
     x = model_.family().after_attention(builder, layer, x, attended);

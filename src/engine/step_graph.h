@@ -31,6 +31,7 @@ struct GraphShape {
   bool has_logits = false;
   bool compares_residual = false;  // what goes into attention and what comes out
   bool is_observed = false;        // queries, keys and values are shown
+  bool attends_chunks = false;     // attention in chunks is written beside rows
   LayerPart part = LayerPart::kWhole;
 
   // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 misreads it

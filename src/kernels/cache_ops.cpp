@@ -60,6 +60,7 @@ void StepContext::set_slices(std::span<const Slice> slices) {
           n_mass_rows_, std::min(slice.cache->longest_slots(), slice.first_pos) + slice.n_tokens);
     }
     needs_turns |= slice.needs_turns();
+    rows.has_chunks |= slice.chunk_attention.is_wanted();
     if (slice.is_prompt) {
       add_prompt_items(index);
     } else {
@@ -118,8 +119,10 @@ size_t StepContext::thread_floats(const Rows& rows) const {
       prompt_scratch_floats(shape_.head_dim, rows.n_positions, rows.n_mass, rows.n_most);
   const size_t decode = decode_scratch_floats(shape_.gqa_group_size(), shape_.head_dim,
                                               rows.n_positions, rows.n_most);
-  return align(std::max(
-      {lags + tile_mass + prompt, lags + decode, QueryMoments::scratch_floats(shape_.head_dim)}));
+  const size_t chunk = align(2 * size_t{kMaxChunkLength}) + chunk_scratch_floats(shape_.head_dim);
+  return align(
+      std::max({lags + tile_mass + prompt, lags + decode,
+                QueryMoments::scratch_floats(shape_.head_dim), rows.has_chunks ? chunk : 0}));
 }
 
 size_t StepContext::weights_floats(int n_mass_rows) const {
@@ -140,7 +143,8 @@ size_t StepContext::measure_scratch(const Demand& demand) const {
   const Rows rows{.n_positions = demand.n_positions,
                   .n_most = n_slots,
                   .n_mass = demand.n_mass_rows,
-                  .n_turned = demand.is_turned ? n_slots : 0};
+                  .n_turned = demand.is_turned ? n_slots : 0,
+                  .has_chunks = demand.has_chunks};
   const int rotation_end = std::max(demand.rotation_end, demand.n_rows);
   const size_t tables =
       demand.is_turned
@@ -308,6 +312,66 @@ void StepContext::remember_queries(int layer, const ggml_tensor* q) noexcept {
           slice.n_tokens, slice.first_pos, slice.first_rotation);
     }
   }
+}
+
+// Each head is one thread's.
+void StepContext::attend_chunks(const LayerOps& ops, const ggml_tensor* q, int thread,
+                                int n_threads) noexcept {
+  int item = 0;
+  for (const Slice& slice : slices_) {
+    const int length = slice.chunk_attention.length;
+    if (length == 0 || ops.swa_window > 0) {
+      continue;
+    }
+    const int end_pos = slice.first_pos + slice.n_tokens;
+    for (int kv_head = 0; kv_head < shape_.n_kv_heads; ++kv_head, ++item) {
+      if (item % n_threads != thread) {
+        continue;
+      }
+      for (int begin = slice.first_pos / length * length; begin + length <= end_pos;
+           begin += length) {
+        attend_chunk(slice, ops, q, kv_head, begin, scratch_of(thread));
+      }
+    }
+  }
+}
+
+void StepContext::attend_chunk(const Slice& slice, const LayerOps& ops, const ggml_tensor* q,
+                               int kv_head, int begin, float* scratch) noexcept {
+  const int length = slice.chunk_attention.length;
+  const int group = shape_.gqa_group_size();
+  const auto row = static_cast<size_t>(shape_.head_dim);
+  const size_t token = row * static_cast<size_t>(shape_.n_heads);
+  const cache::HeadRows rows = slice.cache->rows(ops.layer, kv_head);
+  const ChunkSlots slots = chunk_slots(rows, begin, length);
+  const auto n_slots = static_cast<size_t>(slots.last - slots.first);
+  const std::span<int64_t> mass(reinterpret_cast<int64_t*>(scratch), n_slots);
+  scratch += align(2 * size_t{kMaxChunkLength});
+  std::ranges::fill(mass, 0);
+  const auto ask = [&](const float* queries, int n_tokens) {
+    add_chunk_attention(
+        rows, slots, {.q = queries, .token_stride = token, .n_heads = group, .n_tokens = n_tokens},
+        slice.chunk_attention.is_scaled ? shape_.scale : 1.0F, scratch, mass);
+  };
+  // The queries of tokens before these, which lie in a ring.
+  const QueryWindow& before = *slice.queries;
+  if (before.end_pos(ops.layer) == slice.first_pos) {
+    const int n_most = before.shape().n_queries;
+    for (int pos = std::max(begin, before.begin_pos(ops.layer)); pos < slice.first_pos;) {
+      const int n = std::min(slice.first_pos - pos, n_most - pos % n_most);
+      ask(before.query(ops.layer, kv_head * group, pos), n);
+      pos += n;
+    }
+  }
+  const int first = std::max(begin, slice.first_pos);
+  ask(static_cast<const float*>(q->data) +
+          static_cast<size_t>(slice.first_token + first - slice.first_pos) * token +
+          static_cast<size_t>(kv_head * group) * row,
+      begin + length - first);
+  float* const scores = slice.cache->scores(ops.layer, kv_head) + slots.first;
+  std::ranges::transform(mass, scores, [](int64_t each) {
+    return static_cast<float>(static_cast<double>(each) / kMassScale);
+  });
 }
 
 // Each head is counted by one thread.
@@ -505,6 +569,17 @@ ggml_tensor* build_compare(ggml_context* ctx, LayerOps* ops, ggml_tensor* before
   const auto work = [](ggml_tensor* dst, int thread, int n_threads, void* user_data) {
     const auto* const layer = static_cast<LayerOps*>(user_data);
     layer->step->compare(layer->layer, dst->src[0], dst->src[1], thread, n_threads);
+  };
+  return ggml_custom_4d(ctx, GGML_TYPE_F32, 1, 1, 1, 1, sources.data(), sources.size(), work,
+                        GGML_N_TASKS_MAX, ops);
+}
+
+ggml_tensor* build_attend_chunks(ggml_context* ctx, LayerOps* ops, ggml_tensor* q) {
+  WINNOW_CHECK(ggml_is_contiguous(q));
+  std::array<ggml_tensor*, 1> sources{q};
+  const auto work = [](ggml_tensor* dst, int thread, int n_threads, void* user_data) {
+    const auto* const layer = static_cast<LayerOps*>(user_data);
+    layer->step->attend_chunks(*layer, dst->src[0], thread, n_threads);
   };
   return ggml_custom_4d(ctx, GGML_TYPE_F32, 1, 1, 1, 1, sources.data(), sources.size(), work,
                         GGML_N_TASKS_MAX, ops);

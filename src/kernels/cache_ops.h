@@ -14,6 +14,7 @@
 #include "ggml.h"
 #include "kernels/activations.h"
 #include "kernels/attend.h"
+#include "kernels/chunk_attention.h"
 #include "kernels/key_turns.h"
 #include "kernels/page_reads.h"
 #include "kernels/query_moments.h"
@@ -39,6 +40,9 @@ struct Slice {
   float mass_decay = 1;  // a generated token multiplies column mass with this first
   const ScoreDirections* directions = nullptr;  // what keys are projected on; null: on nothing
   PageReads* pages = nullptr;                   // which rows a generated token reads; null: all
+
+  // Which chunks' attention is written beside their rows, as static scores; `queries` then remembers those of a chunk.
+  ChunkAttention chunk_attention = {};
 
   // Whether how far each token is rotated is wanted beside its query and key.
   bool needs_turns() const {
@@ -93,6 +97,7 @@ class StepContext {
     int n_rows = 0;           // the most rows of a head
     bool is_turned = false;   // their positions are contiguous, so that keys may be turned
     int rotation_end = 0;     // and this is behind the position that one was rotated to before
+    bool has_chunks = false;  // attention in chunks is wanted
   };
   size_t measure_scratch(const Demand& demand) const;
 
@@ -102,6 +107,8 @@ class StepContext {
               int n_threads) noexcept;
   void attend(const LayerOps& ops, const ggml_tensor* q, ggml_tensor* out, int thread,
               int n_threads) noexcept;
+  // Writes what the rows of chunks get that end with these tokens; after append() and before attend(), which forgets queries.
+  void attend_chunks(const LayerOps& ops, const ggml_tensor* q, int thread, int n_threads) noexcept;
   // Prompt tokens' cosine of the residual stream before and after a layer's attention, both [n_embd, n_tokens].
   void compare(int layer, const ggml_tensor* before, const ggml_tensor* after, int thread,
                int n_threads) noexcept;
@@ -137,6 +144,7 @@ class StepContext {
     // tokens the weights until all blocks are known.
     int n_mass = 0;
     int n_turned = 0;  // of one whose keys may be turned, else 0
+    bool has_chunks = false;
   };
   size_t thread_floats(const Rows& rows) const;
   size_t memory_floats(const Rows& rows, int n_decode_groups) const;
@@ -145,6 +153,9 @@ class StepContext {
   // How the slice's keys are turned for its queries, or null where they are not: `lags` is scratch.
   const KeyTurns* turns_of(const Slice& slice, const LayerOps& ops, const cache::HeadRows& rows,
                            float* lags, KeyTurns& turns) const;
+  // A chunk that begins at position `begin`.
+  void attend_chunk(const Slice& slice, const LayerOps& ops, const ggml_tensor* q, int kv_head,
+                    int begin, float* scratch) noexcept;
   void remember_queries(int layer, const ggml_tensor* q) noexcept;
   void count_queries(int layer, const ggml_tensor* q, int thread, int n_threads) noexcept;
   void attend_prompt_item(const Item& item, const LayerOps& ops, const ggml_tensor* q,
@@ -186,6 +197,9 @@ ggml_tensor* build_append(ggml_context* ctx, LayerOps* ops, ggml_tensor* k, ggml
 // Compares the residual stream before and after attention [n_embd, n_tokens], where slices ask for it; has no output.
 ggml_tensor* build_compare(ggml_context* ctx, LayerOps* ops, ggml_tensor* before,
                            ggml_tensor* after);
+
+// Attention in chunks, where slices ask for it; has no output.
+ggml_tensor* build_attend_chunks(ggml_context* ctx, LayerOps* ops, ggml_tensor* q);
 
 // Shows q, k, v and what they are projections of to those who observe slices; has no output.
 ggml_tensor* build_observe(ggml_context* ctx, LayerOps* ops, ggml_tensor* q, ggml_tensor* k,

@@ -74,6 +74,18 @@ void turn_by(const Rotation& rotation, std::span<const float> turns, float sign,
 
 }  // namespace
 
+void turn_strided(const Rotation& rotation, std::span<const double> turns, double* x,
+                  size_t stride) {
+  const size_t n_pairs = rotation.pairs.size();
+  for (size_t pair = 0; pair < n_pairs; ++pair) {
+    double& first = x[rotation.first(pair) * stride];
+    double& second = x[rotation.second(pair) * stride];
+    const double turned = first * turns[pair] - second * turns[n_pairs + pair];
+    second = first * turns[n_pairs + pair] + second * turns[pair];
+    first = turned;
+  }
+}
+
 void turn(const Rotation& rotation, std::span<const float> turns, std::span<float> x) {
   turn_by(rotation, turns, 1.0F, x);
 }

@@ -36,6 +36,10 @@ void turns_at(const Rotation& rotation, int pos, std::span<float> turns);
 // The mean of the turns at n positions from first_pos on, of angles that are not rounded. turns [n_rot].
 void mean_turns(const Rotation& rotation, int first_pos, int n, std::span<double> turns);
 
+// By turns that are means, in double: elements first and second of each pair lie at x + stride · element.
+void turn_strided(const Rotation& rotation, std::span<const double> turns, double* x,
+                  size_t stride);
+
 // x [>= n_rot] is turned forwards or, by the transpose of that, back. Turns that are no means leave lengths as they are.
 void turn(const Rotation& rotation, std::span<const float> turns, std::span<float> x);
 void turn_back(const Rotation& rotation, std::span<const float> turns, std::span<float> x);

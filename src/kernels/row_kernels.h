@@ -29,6 +29,10 @@ inline RowVectors values_of(const cache::HeadRows& rows) {
   return {.elements = rows.values, .type = rows.value_type, .head_dim = rows.head_dim};
 }
 
+// floats [slots, head_dim] = the rows themselves.
+void read_rows(const RowVectors& rows, std::span<const int> slots, std::span<float> floats,
+               Scratch& scratch);
+
 // dots[i] = row(slots[i]) · vector, the canonical dot product (kernels/cpu/rows-inl.h). vector [head_dim].
 void row_dots(const RowVectors& rows, std::span<const int> slots, std::span<const float> vector,
               std::span<float> dots, Scratch& scratch);

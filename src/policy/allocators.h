@@ -39,6 +39,7 @@ std::unique_ptr<HeadAllocator> make_uniform(OptionReader&);
 std::unique_ptr<LayerAllocator> make_cake(OptionReader&);
 std::unique_ptr<LayerAllocator> make_pyramid(OptionReader&);
 std::unique_ptr<LayerAllocator> make_pyramid_seed(OptionReader&);
+std::unique_ptr<LayerAllocator> make_simlayer(OptionReader&);
 std::unique_ptr<LayerAllocator> make_squeeze(OptionReader&);
 std::unique_ptr<LayerAllocator> make_squeeze_seed(OptionReader&);
 LayersAndHeads make_table(OptionReader&);
@@ -58,6 +59,8 @@ inline constexpr AllocatorPart kAllocators[] = {
     {"roles", false, false, nullptr, nullptr, nullptr, make_roles,
      "the rows of a head are divided over what their tokens are there for: values before keys",
      "protect=template+question"},
+    {"simlayer", true, false, make_simlayer, nullptr, nullptr, nullptr,
+     "layers that look at little but the first and the last rows keep few"},
     {"squeeze", true, false, make_squeeze, nullptr, nullptr, nullptr,
      "layers keep fewer rows whose attention changed least while prompts were read"},
     {"squeeze@seed", true, false, make_squeeze_seed, nullptr, nullptr, nullptr,

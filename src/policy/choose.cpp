@@ -301,10 +301,11 @@ void Policy::measure(std::span<const LayerView> layers, kernels::ParallelFor& pa
     Scratch& scratch = choice.threads[static_cast<size_t>(thread)].scorer;
     const Scratch::Frame frame(scratch);
     const bool is_turned = is_contiguous() && layers_->needs().keys;
-    choice.measured[static_cast<size_t>(item)] = layers_->measure(
+    LayerView view =
         is_turned ? with_keys_at_places(layer, 0, static_cast<int>(layer.heads.size()), scratch)
-                  : layer,
-        scratch);
+                  : layer;
+    view.n_sink = options_.n_sink;
+    choice.measured[static_cast<size_t>(item)] = layers_->measure(view, scratch);
   });
 }
 
@@ -457,7 +458,8 @@ bool Policy::choose(std::span<const LayerView> layers, std::span<const int64_t> 
                               .kv_head = head.kv_head,
                               .scores = scored.scores,
                               .slots = scored.slots,
-                              .keep_anyway = demands[i].keep_anyway};
+                              .keep_anyway = demands[i].keep_anyway,
+                              .scorer = scorer_.get()};
   };
   const auto choose_rows = [&](size_t i, Scratch& scratch, const Choice::Scored& scored) {
     const size_t first = i / n_kv_heads * n_kv_heads;

@@ -42,9 +42,12 @@ std::vector<std::string> describe(const Needs& needs) {
   add(needs.residual_similarity, "residual similarity");
   add(needs.n_queries > 0, "last " + std::to_string(needs.n_queries) + " queries");
   add(needs.output_weights, "output weights");
+  add(needs.unturned_keys, "rotation of keys");
   add(needs.key_sample.n_keys > 0, "first " + std::to_string(needs.key_sample.n_keys) + " keys");
   add(needs.roles, "roles");
   add(needs.replay.is_wanted(), "replay in parts of " + std::to_string(needs.replay.chunk));
+  add(needs.chunk_attention.is_wanted(),
+      "attention in chunks of " + std::to_string(needs.chunk_attention.length));
   return list;
 }
 

@@ -33,7 +33,11 @@ struct Method {
 
 std::unique_ptr<Scorer> make_cam_proxy(OptionReader&);
 std::unique_ptr<Scorer> make_chunkkv_proxy(OptionReader&);
+std::unique_ptr<Scorer> make_capkv(OptionReader&);
+std::unique_ptr<Scorer> make_compactor(OptionReader&);
+std::unique_ptr<Scorer> make_cur(OptionReader&);
 std::unique_ptr<Scorer> make_expected_attention(OptionReader&);
+std::unique_ptr<Scorer> make_finch(OptionReader&);
 std::unique_ptr<Scorer> make_h2o(OptionReader&);
 std::unique_ptr<Scorer> make_h2o_proxy(OptionReader&);
 std::unique_ptr<Scorer> make_keydiff(OptionReader&);
@@ -43,6 +47,8 @@ std::unique_ptr<Scorer> make_knorm(OptionReader&);
 std::unique_ptr<Scorer> make_kvzip(OptionReader&);
 std::unique_ptr<Scorer> make_lagkv(OptionReader&);
 std::unique_ptr<Scorer> make_plain_proxy(OptionReader&);
+std::unique_ptr<Scorer> make_leverage(OptionReader&);
+std::unique_ptr<Scorer> make_noncausal(OptionReader&);
 std::unique_ptr<Scorer> make_qfilters(OptionReader&);
 std::unique_ptr<Scorer> make_qfilters_keysvd(OptionReader&);
 std::unique_ptr<Scorer> make_quest(OptionReader&);
@@ -59,13 +65,26 @@ inline constexpr Method kMethods[] = {
     {"cam@proxy", "key as query", false, make_cam_proxy,
      "a product of each new key with all rows held, one after the other", 0,
      "as h2o@proxy, and rows leave their values to the rows with the most similar keys", "none"},
+    {"capkv", "statistics", false, make_capkv,
+     "for each query head two products of each value with half a matrix, in double, and one of "
+     "each key",
+     64,
+     "keeps the rows that attention should go to and whose values the others cannot make up for"},
     {"chunkkv@proxy", "key as query", false, make_chunkkv_proxy,
      "a product of each new key with all rows held, one after the other", 0,
      "lets the chunk of rows go that later keys attend to least, while rows come", "none", false,
      "uniform", "drop_whole=true"},
+    {"compactor", "attention", false, make_compactor, "those of leverage and noncausal", 64,
+     "keeps the rows whose keys stand out, or that their neighbours attend to"},
+    {"cur", "value", false, make_cur, "reads each value, and 4 bytes a row", 16,
+     "keeps the rows whose keys and values are long beside those of the rows around them"},
     {"expected-attention", "statistics", false, make_expected_attention,
      "a product of each key with a matrix of each query head, and reads each value", 64,
      "keeps the rows that later queries should attend to, judged by the queries so far"},
+    {"finch", "attention", false, make_finch,
+     "attention of obs_window queries of each query head one by one, without the values", 64,
+     "keeps the rows that the question attends to, each token of it as much as the others",
+     "the rows of the obs_window last queries"},
     {"full", "none", true, nullptr, "none", 0, "keeps every row: the full cache"},
     {"h2o", "attention", false, make_h2o,
      "reads 8 bytes a row, summed up while attention is computed", 0,
@@ -94,6 +113,13 @@ inline constexpr Method kMethods[] = {
     {"lagkv", "value", false, make_lagkv, "reads each key and value twice", 16,
      "keeps the rows whose channels spread most, measured by the rows after them",
      "the last partition of lag rows, and the rest"},
+    {"leverage", "key", false, make_leverage,
+     "turns each key back; a product of each with `sketch` directions, and half a matrix of them, "
+     "in double",
+     64, "keeps the rows whose keys stand out from the others"},
+    {"noncausal", "attention", false, make_noncausal,
+     "reads each value, and 4 bytes a row, written when a chunk of tokens has been read", 16,
+     "keeps the rows that their neighbours attend to, the earlier ones too"},
     {"pyramid@proxy", "key as query", false, make_plain_proxy,
      "a product of each new key with all rows held, one after the other", 0,
      "as h2o@proxy, with more rows in early layers than in late ones", "none", false,

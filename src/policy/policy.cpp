@@ -312,6 +312,21 @@ Policy Policy::parse(std::string_view text, std::string_view default_budget) {
                        " has the model read a document's replay at other places than the "
                        "document; it takes positions=original");
   }
+  if (policy.scorer_ != nullptr && policy.options_.positions != "original" &&
+      policy.scorer_->needs().chunk_attention.is_wanted()) {
+    reader.add_problem("positions=" + policy.options_.positions +
+                       " rotates the tokens of a chunk to other places than their distance where "
+                       "rows go in between; it takes positions=original");
+  }
+  if (policy.second_stage_ != nullptr && policy.second_stage_->asks_scorer()) {
+    policy.check_scored_again(reader);
+  }
+  if (policy.scorer_ != nullptr && policy.options_.positions == "stalled" &&
+      policy.scorer_->needs().unturned_keys) {
+    reader.add_problem(
+        "positions=stalled leaves no trace of where a key was rotated to, and it is turned back; "
+        "it takes positions=original or contiguous");
+  }
   throw_problems(text, reader.problems());
 
   policy.spec_ = format_spec(parts_text(*policy.method_, parts),
@@ -392,6 +407,21 @@ void Policy::make_allocators(std::span<const AllocatorPart* const> parts, Option
   }
 }
 
+void Policy::check_scored_again(OptionReader& reader) const {
+  if (is_contiguous()) {
+    reader.add_problem(
+        "positions=contiguous moves keys as rows go, and blockwise scores rows as if some had "
+        "gone; "
+        "it takes positions=original");
+  }
+  if (scorer_->looks_at_layer()) {
+    reader.add_problem(
+        "blockwise scores the rows of a head as if some had gone, and this method looks at those "
+        "of "
+        "all heads of the layer (tova: per_layer=false)");
+  }
+}
+
 Needs Policy::needs() const {
   if (is_unlimited()) {
     return watched_;
@@ -399,6 +429,7 @@ Needs Policy::needs() const {
   Needs needs = scorer_->needs();
   if (second_stage_ != nullptr) {
     needs.add(second_stage_->needs());
+    needs.asks_window_only &= !second_stage_->asks_scorer();
   }
   if (layers_ != nullptr) {
     needs.add(layers_->needs());

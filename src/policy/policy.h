@@ -222,6 +222,7 @@ class Policy {
   const Method* method_ = nullptr;
   PolicyOptions options_;
   void make_transforms(std::span<const TransformPart* const> parts, OptionReader& reader);
+  void check_scored_again(OptionReader& reader) const;
   void make_allocators(std::span<const AllocatorPart* const> parts, OptionReader& reader);
   void let_method_choose(OptionReader& reader);
   bool demand(std::span<const LayerView> layers, std::span<const int64_t> layer_rows,

@@ -11,6 +11,7 @@
 #include "base/scratch.h"
 #include "cache/rows.h"
 #include "kernels/attend.h"
+#include "kernels/chunk_attention.h"
 #include "kernels/key_turns.h"
 #include "kernels/query_moments.h"
 #include "kernels/query_window.h"
@@ -51,8 +52,11 @@ struct Needs {
   bool key_projections = false;
   // HeadRows::notes: what the method itself noted of each row when it last chose.
   bool notes = false;
-  // HeadRows::scores: what a replay of the row's document found. One of the four at most.
+  // HeadRows::scores: what a replay of the row's document found.
   Replay replay = {};
+  // HeadRows::scores: the weights that a row got in its chunk, summed over the queries of its group; with it, the queries of
+  // the last chunk are among n_queries. One of the five at most.
+  kernels::ChunkAttention chunk_attention = {};
   bool column_mass = false;  // HeadRows::mass: the softmax weights received from all queries so far
   float mass_decay = 1;      // each generated token multiplies the column mass so far with it
   bool residual_similarity = false;  // LayerView::similarity: of all prompt tokens so far
@@ -61,12 +65,16 @@ struct Needs {
   // Keys and queries are read by window_mass() and last_query_mass() alone, so that LayerView::window does instead.
   bool asks_window_only = false;
   bool output_weights = false;  // LayerView::output_weights, read with the values
+  bool unturned_keys = false;   // LayerView::turns, by which keys are turned back to position 0
   // LayerView::key_directions, found from these keys. Of two that differ, the first counts: a fork finds its own.
   KeySample key_sample = {};
   bool roles = false;  // LayerView::roles
 
   bool asks_keys_or_queries() const { return keys || n_queries > 0; }
-  bool static_scores() const { return key_norms || key_projections || notes || replay.is_wanted(); }
+  bool static_scores() const {
+    return key_norms || key_projections || notes || replay.is_wanted() ||
+           chunk_attention.is_wanted();
+  }
   cache::StaticScore score_kind() const {
     if (replay.is_wanted()) {
       return cache::StaticScore::kReplay;
@@ -74,12 +82,15 @@ struct Needs {
     if (notes) {
       return cache::StaticScore::kNote;
     }
+    if (chunk_attention.is_wanted()) {
+      return cache::StaticScore::kChunkAttention;
+    }
     return key_projections ? cache::StaticScore::kProjection : cache::StaticScore::kSquaredNorm;
   }
 
   // What either asks for. Generated tokens decay the mass as these needs say, not as the others do; of projections on two
   // methods' directions neither is kept, since forks compute theirs from the keys, nor of two replays, which forks have made
-  // anew, nor notes, which begin with a fork.
+  // anew, nor notes, which begin with a fork. Of attention in chunks of two kinds the first is kept: forks that need the other are refused.
   void add(const Needs& other) {
     asks_window_only = (asks_window_only || !asks_keys_or_queries()) &&
                        (other.asks_window_only || !other.asks_keys_or_queries());
@@ -91,13 +102,16 @@ struct Needs {
     residual_similarity |= other.residual_similarity;
     n_queries = std::max(n_queries, other.n_queries);
     output_weights |= other.output_weights;
+    unturned_keys |= other.unturned_keys;
+    chunk_attention = chunk_attention.is_wanted() ? chunk_attention : other.chunk_attention;
     key_sample = key_sample.n_keys > 0 ? key_sample : other.key_sample;
     roles |= other.roles;
   }
 };
 
 // For people and `winnow methods --json`: "keys", "values", "key norms", "column mass", "query moments", "residual
-// similarity", "last 64 queries", "output weights", "first 128 keys", "roles", "replay in parts of 2048".
+// similarity", "last 64 queries", "output weights", "rotation of keys", "first 128 keys", "roles", "replay in parts of 2048",
+// "attention in chunks of 256".
 std::vector<std::string> describe(const Needs& needs);
 
 // One layer's rows, as attention sees them.
@@ -117,8 +131,8 @@ struct LayerView {
   const kernels::QueryMoments* moments = nullptr;
   const kernels::ResidualSimilarity* similarity = nullptr;
   const kernels::Rotation* rotation = nullptr;  // of queries and keys
-  const kernels::TurnTable* turns =
-      nullptr;  // by as many positions as keys may lag, where they may
+  // By as many positions as keys may lag where they may, or as they are rotated to where they are wanted unturned.
+  const kernels::TurnTable* turns = nullptr;
   const OutputWeights* output_weights = nullptr;
   const KeyDirections* key_directions = nullptr;
   // What the tokens at positions 0 … are there for; those behind its end are PROSE. Filled in by the policy.

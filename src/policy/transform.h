@@ -28,9 +28,10 @@ class Normalizer {
 struct ScoredHead {
   const LayerView* layer;
   int kv_head;
-  std::span<const float> scores;  // [n]
-  std::span<const int> slots;     // [n]; empty where they are all slots
-  Protected keep_anyway;          // of the n rows
+  std::span<const float> scores;   // [n]
+  std::span<const int> slots;      // [n]; empty where they are all slots
+  Protected keep_anyway;           // of the n rows
+  const Scorer* scorer = nullptr;  // whose scores these were, before normalizers
 
   const cache::HeadRows& rows() const { return layer->heads[static_cast<size_t>(kv_head)]; }
   int slot(size_t i) const { return slots.empty() ? static_cast<int>(i) : slots[i]; }
@@ -48,6 +49,9 @@ class SecondStage {
   virtual bool needs_non_negative_scores() const { return false; }
   // Whether a head's choice depends on the scores of the other heads of its layer.
   virtual bool looks_at_layer() const { return false; }
+  // Whether rows are scored again, as if others were not there: ScoredHead::scorer. That knows neither keys at other places nor
+  // what other heads hold then.
+  virtual bool asks_scorer() const { return false; }
   // Whether rows may go where a head's share has room for all of them.
   virtual bool may_drop_any() const { return false; }
 

@@ -23,15 +23,22 @@ struct TransformPart {
   std::string_view implied = "";
 };
 
+std::unique_ptr<SecondStage> make_blockwise(OptionReader&);
 std::unique_ptr<SecondStage> make_chunkkv(OptionReader&);
+std::unique_ptr<SecondStage> make_chunkwise(OptionReader&);
 std::unique_ptr<SecondStage> make_criticalkv(OptionReader&);
 std::unique_ptr<Normalizer> make_rank(OptionReader&);
 std::unique_ptr<Normalizer> make_softmax(OptionReader&);
 std::unique_ptr<SecondStage> make_threshold(OptionReader&);
 
 inline constexpr TransformPart kTransforms[] = {
+    {"blockwise", nullptr, make_blockwise,
+     "scores a head's share and a block of rows, once for each block of the rest",
+     "chooses as if rows had come block by block and been cut each time"},
     {"chunkkv", nullptr, make_chunkkv, "reads the scores twice",
      "keeps whole chunks of neighbouring rows: those with the highest mean score"},
+    {"chunkwise", nullptr, make_chunkwise, "selects once more",
+     "every part of the text keeps the same share of its rows, the best of them"},
     {"criticalkv", nullptr, make_criticalkv,
      "once for each row a product with each query head's part of the output projection; 4 bytes "
      "a row",

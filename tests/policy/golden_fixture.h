@@ -98,6 +98,18 @@ class Layer : public TinyLayer {
   }
 };
 
+// The fixture's heads whose stored scores are what rows get in chunks of `length` tokens that all ask each other.
+inline std::vector<TinyHead> heads_with_chunks(int length, bool is_scaled = false) {
+  std::vector<TinyHead> all = heads();
+  for (size_t kv_head = 0; kv_head < all.size(); ++kv_head) {
+    fill_in_chunks(
+        queries(),
+        {.n_heads = kHeads, .n_kv_heads = kKvHeads, .head_dim = kHeadDim, .scale = scale()},
+        static_cast<int>(kv_head), {.length = length, .is_scaled = is_scaled}, all[kv_head]);
+  }
+  return all;
+}
+
 // What a policy keeps of the fixture: slots, which are positions too.
 inline KeptSlots kept_by(const std::string& spec) {
   return Layer().kept_by(Policy::parse(spec));

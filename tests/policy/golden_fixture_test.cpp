@@ -33,10 +33,22 @@ TEST(GoldenFixture, MethodsKeepWhatKvpressKeeps) {
                        {0, 1, 2, 3, 16, 17, 18, 19, 20, 21, 22, 23}}));
 }
 
+TEST(GoldenFixture, MethodsThatLookAtKeysAndValuesKeepWhatKvpressKeeps) {
+  EXPECT_EQ(kept_by("cur:budget=12,n_sink=4,n_recent=0"),
+            (KeptSlots{{0, 1, 2, 3, 6, 16, 17, 18, 19, 20, 22, 23},
+                       {0, 1, 2, 3, 9, 16, 17, 19, 20, 21, 22, 23}}));
+  EXPECT_EQ(kept_by("capkv:budget=12,n_sink=4,n_recent=0"),
+            (KeptSlots{{0, 1, 2, 3, 4, 7, 9, 16, 17, 18, 22, 23},
+                       {0, 1, 2, 3, 6, 7, 8, 10, 11, 20, 22, 23}}));
+}
+
 TEST(GoldenFixture, MethodsThatLookAtAttentionKeepWhatKvpressKeeps) {
   EXPECT_EQ(kept_by("snapkv:budget=12,n_sink=0,n_recent=0,obs_window=4,kernel=5,pool=avg"),
             (KeptSlots{{2, 3, 11, 12, 13, 14, 15, 16, 20, 21, 22, 23},
                        {2, 3, 5, 11, 13, 15, 16, 17, 20, 21, 22, 23}}));
+  EXPECT_EQ(kept_by("finch:budget=12,n_sink=0,n_recent=0,obs_window=4"),
+            (KeptSlots{{0, 2, 3, 10, 11, 13, 15, 16, 20, 21, 22, 23},
+                       {1, 3, 5, 9, 13, 17, 18, 19, 20, 21, 22, 23}}));
   EXPECT_EQ(kept_by("tova:budget=12,n_sink=0,n_recent=1,per_layer=true"),
             (KeptSlots{{0, 1, 6, 8, 9, 10, 11, 13, 14, 16, 21, 23},
                        {0, 1, 6, 8, 9, 10, 11, 13, 14, 16, 21, 23}}));

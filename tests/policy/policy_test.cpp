@@ -157,7 +157,8 @@ TEST(Policy, InputsThatAreNotNeededChangeNothing) {
     const Policy policy = policy_of(*method, "budget=40,n_sink=1,n_recent=1");
     TinyHead others = numbers;  // without what the method does not need
     // Here norms stand for any score that is stored; there are no projections.
-    if (!policy.needs().key_norms && !policy.needs().replay.is_wanted()) {
+    if (!policy.needs().key_norms && !policy.needs().replay.is_wanted() &&
+        !policy.needs().chunk_attention.is_wanted()) {
       others.norms.clear();
     }
     if (!policy.needs().keys && !policy.needs().key_projections) {  // none are stored here

@@ -116,6 +116,36 @@ inline std::vector<float> rotated_by_halves(std::vector<float> q, int n_heads, i
   return q;
 }
 
+// Gives the rows of a KV head, at positions 0 …, the static scores that they have in chunks (kernels/chunk_attention.h): what the
+// group of queries q [n_tokens, n_heads, head_dim] from position 0 on pays to them, of full chunks.
+inline void fill_in_chunks(std::span<const float> q, const kernels::AttendShape& shape, int kv_head,
+                           const kernels::ChunkAttention& how, TinyHead& head) {
+  const int group = shape.gqa_group_size();
+  const auto token = static_cast<size_t>(shape.n_heads) * static_cast<size_t>(shape.head_dim);
+  const auto n_tokens = static_cast<int>(q.size() / token);
+  const cache::HeadRows rows = head.rows({});
+  Scratch scratch;
+  const std::span<float> memory =
+      scratch.take<float>(kernels::chunk_scratch_floats(shape.head_dim));
+  std::vector<float> scores(head.norms.size(), std::numeric_limits<float>::quiet_NaN());
+  for (int begin = 0; begin + how.length <= n_tokens; begin += how.length) {
+    const kernels::ChunkSlots slots = kernels::chunk_slots(rows, begin, how.length);
+    std::vector<int64_t> mass(static_cast<size_t>(slots.last - slots.first));
+    kernels::add_chunk_attention(rows, slots,
+                                 {.q = q.data() + static_cast<size_t>(begin) * token +
+                                       static_cast<size_t>(kv_head * group * shape.head_dim),
+                                  .token_stride = token,
+                                  .n_heads = group,
+                                  .n_tokens = how.length},
+                                 how.is_scaled ? shape.scale : 1.0F, memory.data(), mass);
+    for (size_t i = 0; i < mass.size(); ++i) {
+      scores[static_cast<size_t>(slots.first) + i] =
+          static_cast<float>(static_cast<double>(mass[i]) / kernels::kMassScale);
+    }
+  }
+  head.norms = scores;
+}
+
 // An output projection made of a vector.
 struct TinyOutputWeights final : OutputWeights {
   int n_outputs = 0;
@@ -221,6 +251,7 @@ class TinyLayer {
             .moments = &moments_,
             .similarity = &similarity_,
             .rotation = &rotation_,
+            .turns = &turns_,
             .output_weights = &output_weights_,
             .key_directions = &directions_,
             .ordinal = layer_};
@@ -250,6 +281,10 @@ class TinyLayer {
     const size_t token = static_cast<size_t>(attention_.n_heads) * dim;
     const auto n_tokens = static_cast<int>(q.size() / token);
     rotation_ = rotation(attention_.head_dim);
+    turns_ = kernels::TurnTable(rotation_);
+    for (const TinyHead& head : heads_) {
+      turns_.reserve(head.positions.empty() ? 0 : head.positions.back() + 1);
+    }
     std::vector<float> turns(static_cast<size_t>(n_tokens) * rotation_.n_rot());
     for (int i = 0; i < n_tokens; ++i) {
       kernels::turns_at(
@@ -282,6 +317,7 @@ class TinyLayer {
   kernels::QueryMoments moments_;
   kernels::ResidualSimilarity similarity_;
   kernels::Rotation rotation_;
+  kernels::TurnTable turns_;
   TinyOutputWeights output_weights_;
   KeyDirections directions_;  // the same for all heads
 };

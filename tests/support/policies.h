@@ -36,13 +36,19 @@ inline std::vector<std::string> all_policies(int budget, const policy::FilterSha
                                  "knorm+squeeze" + rows,
                                  "snapkv+squeeze+adakv" + rows + ",obs_window=8",
                                  "knorm+cake" + rows + ",cake_window=8",
-                                 "keydiff+cake" + rows + ",cake_window=8,positions=contiguous"};
+                                 "keydiff+cake" + rows + ",cake_window=8,positions=contiguous",
+                                 "leverage" + rows + ",positions=contiguous",
+                                 "compactor+adakv" + rows + ",neighbours=9",
+                                 "streaming+simlayer" + rows + ",lazy_threshold=0.2",
+                                 "snapkv+chunkwise" + rows + ",obs_window=8,chunkwise=20",
+                                 "keydiff+blockwise" + rows + ",block=10"};
   for (const policy::Method& method : policy::kMethods) {
     // Documents are replayed by sessions: tests/engine/replay_test.cpp.
     if (method.make != nullptr && !needs_of(method).replay.is_wanted()) {
-      const std::string small = method.name == "lagkv"             ? ",lag=8"
-                                : method.name == "qfilters@keysvd" ? ",calib_tokens=16"
-                                                                   : "";
+      const std::string small = method.name == "lagkv"                         ? ",lag=8"
+                                : method.name == "qfilters@keysvd"             ? ",calib_tokens=16"
+                                : needs_of(method).chunk_attention.is_wanted() ? ",neighbours=12"
+                                                                               : "";
       specs.push_back(std::string(method.name) + rows + small + own_options(method, shape));
     }
   }

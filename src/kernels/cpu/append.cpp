@@ -188,6 +188,9 @@ cache::Cache::AppendCounts append_rows_impl(const NewRows& rows, const cache::Ca
       target.scores[row] = std::numeric_limits<float>::infinity();
     } else if (target.scores != nullptr && shape.score_kind == cache::StaticScore::kNote) {
       target.scores[row] = cache::kNotNoted;
+    } else if (target.scores != nullptr &&
+               shape.score_kind == cache::StaticScore::kChunkAttention) {
+      target.scores[row] = std::numeric_limits<float>::quiet_NaN();
     } else if (target.scores != nullptr) {
       target.scores[row] = static_score(key, shape.key_type, shape.head_dim, rows.direction);
     }

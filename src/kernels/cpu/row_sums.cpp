@@ -30,6 +30,19 @@ HWY_INLINE auto rows_of_eighths(const RowAt& row_at, size_t i, size_t n) {
   return group;
 }
 
+void read_rows_impl(const RowVectors& rows, std::span<const int> slots, std::span<float> floats,
+                    Scratch& scratch) {
+  const Scratch::Frame frame(scratch);
+  const auto dim = static_cast<size_t>(rows.head_dim);
+  const size_t row_bytes = dim * cache::element_bytes(rows.type);
+  const std::span<float> with_zeros = scratch.take<float>(padded_dim(rows.head_dim));
+  for (size_t i = 0; i < slots.size(); ++i) {
+    load_rows(rows.type, rows.elements + static_cast<size_t>(slots[i]) * row_bytes, 1,
+              rows.head_dim, with_zeros.data());
+    std::copy_n(with_zeros.begin(), dim, floats.data() + i * dim);
+  }
+}
+
 void row_dots_impl(const RowVectors& rows, std::span<const int> slots,
                    std::span<const float> vector, std::span<float> dots, Scratch& scratch) {
   const Scratch::Frame frame(scratch);
@@ -213,6 +226,14 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace winnow::kernels {
+
+HWY_EXPORT(read_rows_impl);
+
+void read_rows(const RowVectors& rows, std::span<const int> slots, std::span<float> floats,
+               Scratch& scratch) {
+  WINNOW_CHECK(floats.size() == slots.size() * static_cast<size_t>(rows.head_dim));
+  HWY_DYNAMIC_DISPATCH(read_rows_impl)(rows, slots, floats, scratch);
+}
 
 HWY_EXPORT(row_dots_impl);
 

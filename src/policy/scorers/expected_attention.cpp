@@ -23,6 +23,7 @@
 #include "kernels/row_kernels.h"
 #include "policy/filter_option.h"
 #include "policy/methods.h"
+#include "policy/visible_scores.h"
 
 namespace winnow::policy {
 namespace {
@@ -56,19 +57,6 @@ struct ExpectedAttentionOptions {
   }
 };
 
-// x [n]: elements first and second of each pair, `stride` apart, turned by turns of doubles.
-void turn_strided(const kernels::Rotation& rotation, std::span<const double> turns, double* x,
-                  size_t stride) {
-  const size_t n_pairs = rotation.pairs.size();
-  for (size_t pair = 0; pair < n_pairs; ++pair) {
-    double& first = x[rotation.first(pair) * stride];
-    double& second = x[rotation.second(pair) * stride];
-    const double turned = first * turns[pair] - second * turns[n_pairs + pair];
-    second = first * turns[n_pairs + pair] + second * turns[pair];
-    first = turned;
-  }
-}
-
 class ExpectedAttention final : public Scorer {
  public:
   // `calibrated` is null where the queries so far are meant.
@@ -88,13 +76,8 @@ class ExpectedAttention final : public Scorer {
     const Scratch::Frame frame(scratch);
     const cache::HeadRows& rows = layer.heads[static_cast<size_t>(kv_head)];
     WINNOW_CHECK(std::ssize(scores) == rows.n);
-    const std::span<const int> visible =
-        cache::visible_slots(rows, scratch.take<int>(scores.size()));
-    size_t n_sinks = 0;
-    while (n_sinks < visible.size() && rows.positions[visible[n_sinks]] < layer.n_sink) {
-      ++n_sinks;
-    }
-    const std::span<const int> slots = visible.subspan(n_sinks);
+    const VisibleSlots visible = without_sinks(layer, kv_head, scratch);
+    const std::span<const int> slots = visible.others;
     const std::span<double> turns = scratch.take<double>(layer.rotation->n_rot());
     kernels::mean_turns(*layer.rotation, layer.next_rotation, options_.n_future, turns);
 
@@ -110,13 +93,8 @@ class ExpectedAttention final : public Scorer {
         worth[i] = (worth[i] + options_.epsilon) * std::sqrt(norms[i]);
       }
     }
-    std::fill(scores.begin(), scores.end(), std::numeric_limits<float>::quiet_NaN());
-    for (const int slot : visible.first(n_sinks)) {
-      scores[static_cast<size_t>(slot)] = std::numeric_limits<float>::infinity();  // Eq. (6)
-    }
-    for (size_t i = 0; i < slots.size(); ++i) {
-      scores[static_cast<size_t>(slots[i])] = worth[i];
-    }
+    score_visible(slots, worth, 1.0F, scores);
+    score_sinks(visible, scores);  // Eq. (6)
   }
 
  private:
@@ -135,7 +113,7 @@ class ExpectedAttention final : public Scorer {
     } else {
       std::ranges::copy(calibrated_->query_mean(layer.layer, head), mean.begin());
     }
-    turn_strided(*layer.rotation, turns, mean.data(), 1);
+    kernels::turn_strided(*layer.rotation, turns, mean.data(), 1);
     for (size_t a = 0; a < dim; ++a) {
       linear[a] = static_cast<float>(scale * mean[a]);
     }
@@ -168,10 +146,10 @@ class ExpectedAttention final : public Scorer {
       std::ranges::copy(calibrated_->query_covariance(layer.layer, head), covariance.begin());
     }
     for (size_t row = 0; row < dim; ++row) {
-      turn_strided(*layer.rotation, turns, covariance.data() + row * dim, 1);
+      kernels::turn_strided(*layer.rotation, turns, covariance.data() + row * dim, 1);
     }
     for (size_t column = 0; column < dim; ++column) {
-      turn_strided(*layer.rotation, turns, covariance.data() + column, dim);
+      kernels::turn_strided(*layer.rotation, turns, covariance.data() + column, dim);
     }
     for (size_t a = 0; a < dim; ++a) {
       for (size_t b = a; b < dim; ++b) {
