@@ -1,5 +1,7 @@
 #include "cli/policy_flags.h"
 
+#include <vector>
+
 #include "base/error.h"
 #include "policy/spec.h"
 
@@ -10,8 +12,7 @@ constexpr std::string_view kAuto = "auto";
 
 struct Best {
   std::string method;
-  std::string option = {};  // its name; empty: the defaults are meant
-  std::string value = {};
+  std::vector<policy::GivenOption> options = {};
 };
 
 std::string with_option(const std::string& spec, const std::string& name,
@@ -24,16 +25,25 @@ Best best_of(const Regime& regime) {
   if (regime.evict != engine::EvictWhen::kAfterPrompt) {
     return {.method = "keydiff"};
   }
-  return regime.has_question ? Best{.method = "snapkv", .option = "obs_window", .value = "16"}
-                             : Best{.method = "expected-attention"};
+  if (!regime.has_question) {
+    return {.method = "expected-attention"};
+  }
+  const policy::GivenOption window{.name = "obs_window", .value = "16"};
+  return regime.is_structured ? Best{.method = "snapkv+roles",
+                                     .options = {window, {.name = "kernel", .value = "15"}}}
+                              : Best{.method = "snapkv", .options = {window}};
 }
 
 // `spec` with the regime's best in place of `auto`; what the user says about an option stays.
 std::string with_best(std::string spec, const Regime& regime) {
   const Best best = best_of(regime);
-  const bool adds_option = !best.option.empty() && !policy::has_option(spec, best.option);
   spec.replace(spec.find(kAuto), kAuto.size(), best.method);
-  return adds_option ? with_option(spec, best.option, best.value) : spec;
+  for (const policy::GivenOption& option : best.options) {
+    if (!policy::has_option(spec, option.name)) {
+      spec = with_option(spec, option.name, option.value);
+    }
+  }
+  return spec;
 }
 
 void refuse_two_budgets(const std::string& spec, const std::string& budget) {

@@ -11,7 +11,8 @@ namespace winnow::cli {
 // What `auto` goes by.
 struct Regime {
   engine::EvictWhen evict = engine::EvictWhen::kAfterPrompt;
-  bool has_question = true;  // about the document; else it is to go on
+  bool has_question = true;    // about the document; else it is to go on
+  bool is_structured = false;  // the user says that the document has roles
 };
 
 // The spec with the positions of --legacy-offset. Throws invalid_argument where it has others.

@@ -61,7 +61,9 @@ int answer(const RunFlags& flags) {
   if (flags.cache.empty()) {
     check_question(flags);
     policy = make_policy(flags.policy, budget_text(flags),
-                         {.evict = options.session.evict, .has_question = flags.has_prompt});
+                         {.evict = options.session.evict,
+                          .has_question = flags.has_prompt,
+                          .is_structured = flags.has_roles && flags.roles != "none"});
     if (!flags.save_cache.empty()) {
       check_can_be_saved(*policy);
     }

@@ -117,9 +117,10 @@ void add_cache_flags(CLI::App& app, RunFlags& flags) {
   add_each("--protect-tokens", flags.protect_tokens,
            "keep the document's tokens a:b, a: or :b, below 0 from its end; a:b@8 or a:b@50%: at "
            "least so many of them");
-  app.add_option(
-         "--roles", flags.roles,
-         "for policies with roles: the document's format (winnow roles lists them), or probe:FILE")
+  app.add_option("--roles", flags.roles,
+                 "the document is structured: its format (winnow roles lists them) or probe:FILE, "
+                 "for policies "
+                 "with roles, which auto then takes")
       ->capture_default_str();
   app.add_option("--prefill", flags.prefill, "auto, layer-major or chunk-major")
       ->capture_default_str();

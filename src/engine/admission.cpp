@@ -109,6 +109,7 @@ void check_admissible(const Sequence& sequence, const Arrival& arrival,
     refuse("its policy '" + sequence.policy.spec() + "' needs " +
            (!lacks_scores                       ? "column mass"
             : needs.replay.is_wanted()          ? "scores of a replay"
+            : needs.notes                       ? "notes"
             : needs.chunk_attention.is_wanted() ? "attention in chunks"
             : needs.key_projections             ? "key projections"
                                                 : "key norms") +

@@ -172,6 +172,10 @@ TEST(PolicyAuto, GoesByWhenRowsAreEvictedAndWhetherThereIsAQuestion) {
             "keydiff:budget=90,n_sink=2");
   EXPECT_EQ(spec_of({"--policy", "auto+adakv:budget=90", "--evict", "per-chunk"}),
             "keydiff+adakv:budget=90");
+  EXPECT_EQ(spec_of({"--budget", "50%", "-p", "what", "--roles", "json"}),
+            "snapkv+roles:budget=50%,protect=template+question,obs_window=16,kernel=15");
+  EXPECT_EQ(spec_of({"--budget", "90", "-p", "what", "--roles", "none"}),
+            "snapkv:budget=90,obs_window=16");
   EXPECT_EQ(spec_of({"--budget", "90"}), "expected-attention:budget=90");
   EXPECT_EQ(spec_of({}), "full");
   expect_refused(run_winnow(tiny_run({"-f", text, "--policy", "auto"})), kInvalidArgument,
