@@ -101,7 +101,7 @@ TEST(ChunkAttention, IsWrittenAsChunksGetFullHoweverThePromptIsCut) {
           Sequence sequence = test::make_sequence(model, spec(",scaled=" + scaled));
           Queries queries(model.hyper().n_layers);
           const engine::Feed feed{.sequence = &sequence, .tokens = tokens, .observer = &queries};
-          engine.feed({&feed, 1}, {.order = order});
+          engine.feed({&feed, 1}, {.order = order, .progress = {}});
           expect_scores_of_chunks(sequence, queries, attention_of(model), scaled == "true");
         }
       }

@@ -126,8 +126,10 @@ TEST(PolicySpec, UnknownMethodNamesTheNearestAndAll) {
   EXPECT_THAT(
       refusal("knrom:budget=5"),
       AllOf(HasSubstr("unknown method 'knrom'"), HasSubstr("did you mean 'knorm'"),
-            HasSubstr("cam@proxy, chunkkv@proxy, expected-attention, full, h2o, h2o@proxy, "
-                      "keydiff, keyformer, keyformer@proxy, knorm, kvzip, lagkv, pyramid@proxy, "
+            HasSubstr("cam@proxy, capkv, chunkkv@proxy, compactor, cur, expected-attention, finch, "
+                      "full, h2o, h2o@proxy, "
+                      "keydiff, keyformer, keyformer@proxy, knorm, kvzip, lagkv, leverage, "
+                      "noncausal, pyramid@proxy, "
                       "qfilters, qfilters@keysvd, quest, random, rkv, scissorhands, snapkv, "
                       "snapkv@proxy, squeeze@proxy, streaming, tova, tova@proxy")));
   EXPECT_THAT(refusal("cornucopia:budget=5"),
@@ -186,7 +188,7 @@ TEST(PolicySpec, UnknownAllocatorsNameTheNearestAndAll) {
   EXPECT_THAT(refusal("knorm+adakvv:budget=512"),
               AllOf(HasSubstr("unknown transform, allocator, merger or reader 'adakvv'"),
                     HasSubstr("did you mean 'adakv'"),
-                    HasSubstr("adakv, cake, pool, pyramid, pyramid@seed, roles, squeeze, "
+                    HasSubstr("adakv, cake, pool, pyramid, pyramid@seed, roles, simlayer, squeeze, "
                               "squeeze@seed, table, uniform")));
   EXPECT_THAT(refusal("knorm+knorm:budget=512"), HasSubstr("'knorm' is a method"));
   EXPECT_THAT(refusal("adakv+knorm:budget=512"),
