@@ -90,7 +90,8 @@ struct Needs {
 
   // What either asks for. Generated tokens decay the mass as these needs say, not as the others do; of projections on two
   // methods' directions neither is kept, since forks compute theirs from the keys, nor of two replays, which forks have made
-  // anew, nor notes, which begin with a fork. Of attention in chunks of two kinds the first is kept: forks that need the other are refused.
+  // anew, nor notes, which begin with a fork. Of attention in chunks of two kinds the first is kept: forks that need the other
+  // are refused.
   void add(const Needs& other) {
     asks_window_only = (asks_window_only || !asks_keys_or_queries()) &&
                        (other.asks_window_only || !other.asks_keys_or_queries());
