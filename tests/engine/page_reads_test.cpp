@@ -30,9 +30,10 @@ class PageReadsOfModels : public testing::Test {
 };
 
 TEST_F(PageReadsOfModels, ReadingAllPagesIsReadingAllRows) {
-  const auto all = decoded("knorm:budget=96");
-  EXPECT_TRUE(test::same_bits(all, decoded("knorm+quest:budget=96,pages=64")));
-  EXPECT_TRUE(test::same_bits(all, decoded("knorm+quest:budget=96,pages=1,whole_layers=99")));
+  const auto all = decoded("knorm:budget=96,slack=0");
+  EXPECT_TRUE(test::same_bits(all, decoded("knorm+quest:budget=96,pages=64,slack=0")));
+  EXPECT_TRUE(
+      test::same_bits(all, decoded("knorm+quest:budget=96,pages=1,whole_layers=99,slack=0")));
   const auto some = decoded("knorm+quest:budget=96,pages=2,page_rows=8,whole_layers=0");
   EXPECT_FALSE(test::same_bits(all, some));
   EXPECT_TRUE(test::same_bits(
