@@ -12,6 +12,7 @@
 #include <sstream>
 #include <string>
 
+#include "base/error.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "policy/allocators.h"
@@ -65,6 +66,15 @@ struct Arm {
   std::string guard;
 };
 
+bool is_allowed(const std::string& spec) {
+  try {
+    policy::Policy::parse(spec);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 std::vector<Arm> arms() {
   const auto options = policy::describe_policy_options();
   const auto option = std::ranges::find(options, "positions", &OptionDescription::name);
@@ -75,10 +85,10 @@ std::vector<Arm> arms() {
       const std::string name(method.name);
       const policy::Policy policy = policy::Policy::parse("knorm:budget=64,positions=" + value);
       const bool is_contiguous = policy.is_contiguous();
-      const policy::Needs needs = policy::needs_of(method);
+      // What is allowed without the option, and not with it; some methods want a file, with it or without.
+      const std::string with_budget = name + ":budget=64";
       const bool is_refused =
-          is_contiguous && (needs.key_sample.n_keys > 0 || needs.replay.is_wanted() ||
-                            needs.chunk_attention.is_wanted());
+          is_allowed(with_budget) && !is_allowed(with_budget + ",positions=" + value);
       if (is_refused || policy.is_stalled()) {  // a fault is no arm
         continue;
       }

@@ -239,7 +239,7 @@ TEST(CacheFile, OfARealModelAnswersAsWithoutIt) {
 
 TEST(CacheFile, RolesAreOfItsDocument) {
   const std::string text = write_text("cached.json", R"({"alpha": "x7ab", "beta": ["kk", 1, 2]})");
-  const Args roles{"--policy", "knorm+roles:budget=30"};
+  const Args roles{"--policy", "knorm+roles:budget=30,protect=none"};
   const std::string cache = compressed(joined({"-f", text, "--roles", "json"}, roles));
   expect_cache_refused({"--cache", cache, "-p", "Why?", "--roles", "json"}, kInvalidArgument,
                        {"--roles", "goes on without one"});
