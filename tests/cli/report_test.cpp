@@ -467,10 +467,10 @@ TEST(Methods, TextAndJsonListAll) {
     return name.find(':') != std::string::npos ||
            in_place.count(name + ":positions=contiguous") > 0;
   });
-  EXPECT_EQ(in_place, (std::set<std::string>{"cam@proxy", "chunkkv@proxy", "compactor", "h2o@proxy",
-                                             "keyformer@proxy", "kvzip", "noncausal",
-                                             "pyramid@proxy", "qfilters@keysvd", "snapkv@proxy",
-                                             "squeeze@proxy", "tova@proxy"}));
+  EXPECT_EQ(in_place,
+            (std::set<std::string>{"cam@proxy", "chunkkv@proxy", "compactor", "h2o@proxy",
+                                   "keyformer@proxy", "kvzip", "noncausal", "pyramid@proxy",
+                                   "qfilters@keysvd", "squeeze@proxy", "tova@proxy"}));
   for (const json& arm : list["arms"]) {
     if (arm["policy"].get<std::string>().starts_with("qfilters:") ||
         arm["policy"] == "qfilters") {  // there is no file
