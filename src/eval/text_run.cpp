@@ -77,7 +77,7 @@ std::vector<float> TextRun::feed(Sequence& sequence, std::span<const Token> toke
   if (!sequence.policy.page_rule().is_wanted()) {
     return feed(sequence, tokens, WantedLogits::kAll, engine::PromptEviction::kNever);
   }
-  std::vector<float> all;
+  std::vector<float> all;  // pages are read by generated tokens alone
   std::vector<float> logits;
   for (size_t i = 0; i < tokens.size(); ++i) {
     const engine::StepInput input{

@@ -192,7 +192,8 @@ void StepContext::add_prompt_items(int slice_index) {
   }
 }
 
-// Pages are chosen by whoever attends, so that is one thread. Blocks with few rows go together; how many that is of some heads only decides about who does it.
+// Whoever attends to a head chooses its pages, so with pages a head is one item. Else blocks with few rows go together; how
+// many that is of some heads only decides about who does it.
 void StepContext::add_decode_items(int slice_index) {
   constexpr int kRowsWorthAnItem = 256;
   const Slice& slice = slices_[static_cast<size_t>(slice_index)];

@@ -9,8 +9,8 @@
 namespace winnow::policy {
 namespace {
 
-// What the rows of the chunk that begins at `begin`, and is not full, get of the queries that are remembered: of all rows of
-// the head from `first` on, to mass.
+// To mass [slots]: what the rows of the chunk that begins at position `begin`, and is not full, get of the queries that are
+// remembered.
 void ask_last_chunk(const LayerView& layer, int kv_head, const kernels::ChunkAttention& how,
                     int begin, const kernels::ChunkSlots& slots, Scratch& scratch,
                     std::span<int64_t> mass) {

@@ -11,7 +11,7 @@
 namespace winnow::policy {
 
 // What a draw is for: those for different purposes have nothing to do with each other. 0 and 1 are the draws of the method
-// `random` and of the merger `cam`.
+// `random`, whose stream `leverage` shares, and of the merger `cam`.
 enum class FrozenDraw { kNoise = 2, kGate = 3 };
 
 // Uniform in (0, 1).

@@ -114,19 +114,20 @@ class Steps {
     }
   }
 
-  // Whether the row may go: it is no sink, none that a span holds, and not one of the last.
-  void find_free() {
+  // The first of the last rows that stay, to first_recent_.
+  void find_recent() {
     int n_last = head_.keep_anyway.n_last;
     first_recent_ = n_;
     for (; first_recent_ > 0 && n_last > 0; --first_recent_) {
       n_last -= is_fixed_[first_recent_ - 1] == 0 ? 1 : 0;
     }
   }
+  // Whether the row may go: it is no sink, none that a span holds, and not one of the last.
   bool is_free(size_t i) const { return is_fixed_[i] == 0 && i < first_recent_; }
 
   void let_go() {
     compare();
-    find_free();
+    find_recent();
     // Chunks of the rows that may go, in order; the lowest mean goes, of equal ones the first.
     double lowest = std::numeric_limits<double>::infinity();
     size_t first = n_;

@@ -16,7 +16,7 @@
 namespace winnow::policy {
 namespace {
 
-// An eviction moves rows into other pages, whose bounds are then found again.
+// Rows: an eviction moves rows into other pages, whose bounds are then found again.
 constexpr int kPageSlack = 64;
 
 // What stands behind the method of a spec.
