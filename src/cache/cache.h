@@ -110,10 +110,12 @@ class Cache {
   // The same where the device has moved the rows together already: only the books are to follow. `slots`: of the rows that went
   // or of those that stay; none is hidden.
   void follow(int layer, int kv_head, std::span<const int32_t> slots, bool are_lost);
-  // For rows that stay to take values of others along. Whoever writes says so before the next cut.
-  std::byte* values(int layer, int kv_head);  // [n slots, head_dim] of value_type
-  // The values at `slots` (ascending, unique) are others now: the head cannot be trimmed across the change, and what the
-  // values weigh in the output is unknown.
+  // For rows that stay to change. Whoever writes says so before the next cut.
+  std::byte* keys(int layer, int kv_head);    // [n slots, head_dim] of key_type
+  std::byte* values(int layer, int kv_head);  // the same of value_type
+  // The keys at `slots` (ascending, unique) are others now: the head cannot be trimmed across the change.
+  void commit_keys(int layer, int kv_head, std::span<const int> slots);
+  // The same for values, of which it is unknown then what they weigh in the output.
   void commit_values(int layer, int kv_head, std::span<const int> slots,
                      const AppendCounts& counts);
   // In a layer with a window: gives the rows back that no query after `last_pos` sees, once there are window_slack() of

@@ -138,12 +138,15 @@ void Cache::record_evicted(Head& state, int n_cached, const HeadRows& before,
   state.trim.lose(before.positions[first], before.positions[before.n - 1] + 1);
 }
 
+std::byte* Cache::keys(int layer, int kv_head) {
+  return storage_.data() + ranges(layer, kv_head).keys;
+}
+
 std::byte* Cache::values(int layer, int kv_head) {
   return storage_.data() + ranges(layer, kv_head).values;
 }
 
-void Cache::commit_values(int layer, int kv_head, std::span<const int> slots,
-                          const AppendCounts& counts) {
+void Cache::commit_keys(int layer, int kv_head, std::span<const int> slots) {
   if (slots.empty()) {
     return;
   }
@@ -151,6 +154,16 @@ void Cache::commit_values(int layer, int kv_head, std::span<const int> slots,
   check_slots(slots, state.n_slots);
   const HeadRows held = rows(layer, kv_head);
   state.trim.lose(held.positions[slots[0]], held.positions[held.n - 1] + 1);
+}
+
+void Cache::commit_values(int layer, int kv_head, std::span<const int> slots,
+                          const AppendCounts& counts) {
+  commit_keys(layer, kv_head, slots);
+  if (slots.empty()) {
+    return;
+  }
+  Head& state = head(layer, kv_head);
+  const HeadRows held = rows(layer, kv_head);
   state.counts.saturated += counts.saturated;
   state.counts.nonfinite_values += counts.nonfinite_values;
   for (const int slot : slots) {

@@ -73,6 +73,11 @@ void check_gathered_on_gpu(const policy::Policy& policy) {
                                              "' reads pages of rows, which there is not on a GPU "
                                              "yet; -ngl 0 runs on the CPU");
   }
+  if (policy.changes_keys()) {
+    throw Error(ErrorCode::kUnsupported, "policy '" + policy.spec() +
+                                             "' changes keys that stay, which there is no kernel "
+                                             "for on a GPU yet; -ngl 0 runs on the CPU");
+  }
   if (policy.needs().chunk_attention.is_wanted()) {
     throw Error(ErrorCode::kUnsupported, "policy '" + policy.spec() +
                                              "' needs attention in chunks, which there is not on "

@@ -337,11 +337,14 @@ void merge_lost_rows(const policy::Policy& policy, const policy::LayerView& laye
     return;
   }
   const Scratch::Frame frame(scratch);
-  const policy::NewValues merged = policy.merge(layer, kv_head, kept, scratch, folds);
+  const policy::NewRows merged = policy.merge(layer, kv_head, kept, scratch, folds);
   const std::span<int> slots = scratch.take<int>(merged.rows.size());
   std::ranges::transform(merged.rows, slots.begin(),
                          [&](int row) { return is_copied ? row : kept[static_cast<size_t>(row)]; });
-  kernels::rewrite_values(to, layer.layer, kv_head, slots, merged.values, values);
+  if (!merged.values.empty()) {
+    kernels::rewrite_values(to, layer.layer, kv_head, slots, merged.values, values);
+  }
+  kernels::silence_channels(to, layer.layer, kv_head, slots, merged.silent_channels);
 }
 
 void drop_unseen_rows(Sequence& sequence, int first_layer, int n_layers, int last_pos) {

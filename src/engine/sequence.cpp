@@ -199,11 +199,13 @@ kernels::QueryMoments::Shape moments_shape(const model::Hyperparameters& hyper) 
 
 kernels::PageReads::Shape page_shape(const model::Hyperparameters& hyper,
                                      const cache::CacheShape& shape, const policy::Policy& policy) {
+  const int n_kept =
+      policy.is_unlimited() ? shape.max_rows : std::min(policy.budget_rows(), shape.max_rows);
   return {.n_layers = hyper.n_layers,
           .n_kv_heads = hyper.n_kv_heads,
           .head_dim = hyper.head_dim,
           .key_type = shape.key_type,
-          .rule = policy.page_rule(),
+          .rule = policy.page_rule().settled(n_kept, hyper.head_dim),
           .is_watched = watched_layers(hyper)};
 }
 
@@ -436,8 +438,8 @@ void freeze_directions(Sequence& sequence, int first_layer, int n_layers) {
 
 kernels::PageReads page_reads(const model::Hyperparameters& hyper, const cache::CacheShape& shape,
                               const policy::Policy& policy) {
-  return policy.page_rule().is_wanted() ? kernels::PageReads(page_shape(hyper, shape, policy))
-                                        : kernels::PageReads();
+  kernels::PageReads::Shape pages = page_shape(hyper, shape, policy);
+  return pages.rule.is_wanted() ? kernels::PageReads(pages) : kernels::PageReads();
 }
 
 bool needs_turns(const policy::Policy& policy) {

@@ -12,7 +12,7 @@ namespace {
 int rank(roles::Role role, Precedence precedence) {
   using roles::Role;
   if (precedence == Precedence::kOwn) {
-    return static_cast<int>(role);
+    return static_cast<int>(std::min(role, Role::kValue));
   }
   if (role == Role::kDelim && precedence == Precedence::kPaperFlipped) {
     return roles::kRoles;
@@ -45,7 +45,7 @@ std::vector<roles::Label> token_labels(std::span<const model::ByteRange> bytes,
       if (!is_found || lead > 0) {
         best = span->label;
         is_found = true;
-      } else if (lead == 0) {
+      } else if (span->label.role == best.role) {
         best.depth = std::max(best.depth, span->label.depth);
       }
     }

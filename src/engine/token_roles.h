@@ -15,7 +15,7 @@ namespace winnow::engine {
 
 // Which role a token has whose bytes have several.
 enum class Precedence {
-  kOwn,           // that of roles::Role: a token is WS only where all of it is
+  kOwn,           // KEY, HEADER and VALUE alike, of which the first counts, then as roles::Role has them
   kPaper,         // as the published study: WS before PROSE
   kPaperFlipped,  // and DELIM before all
 };

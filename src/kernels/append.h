@@ -30,6 +30,10 @@ cache::Cache::AppendCounts append_rows(const NewRows& rows, const cache::CacheSh
 void rewrite_values(cache::Cache& cache, int layer, int kv_head, std::span<const int> slots,
                     std::span<const float> values, std::byte* rows = nullptr);
 
+// Has the keys of the head at `slots` (ascending, unique) be 0 in these channels.
+void silence_channels(cache::Cache& cache, int layer, int kv_head, std::span<const int> slots,
+                      std::span<const int> channels);
+
 // The static scores of cached rows from their keys, the same bits as at append: the canonical dot product
 // (kernels/cpu/rows-inl.h) of each key with the direction [head_dim] or, where that is empty, with itself. scores [rows.n].
 void static_scores(const cache::HeadRows& rows, std::span<const float> direction,

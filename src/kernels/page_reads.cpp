@@ -25,20 +25,28 @@ void store(std::span<const float> elements, cache::RowType type, std::byte* out)
   }
 }
 
-template <typename Predicate>
-bool all_of_first(size_t n, const Predicate& predicate) {
-  for (size_t i = 0; i < n; ++i) {
-    if (!predicate(i)) {
-      return false;
-    }
-  }
-  return true;
-}
-
 }  // namespace
 
+PageRule PageRule::settled(int n_kept, int head_dim) const {
+  PageRule rule = *this;
+  if (n_read == 0) {
+    return rule;
+  }
+  rule.n_read = 0;
+  if (n_kept <= n_read) {
+    return rule;
+  }
+  const double ratio = static_cast<double>(n_kept) / static_cast<double>(n_read);
+  rule.page_rows = static_cast<int>(std::min(std::floor(ratio), std::ceil(std::sqrt(ratio))));
+  rule.n_channels =
+      std::clamp(static_cast<int>(std::lround(head_dim * rule.page_rows / ratio)), 1, head_dim);
+  const int n_rows = (n_read + 1) / 2;
+  rule.n_pages = (n_rows + rule.page_rows - 1) / rule.page_rows;
+  return rule;
+}
+
 PageReads::PageReads(const Shape& shape) : shape_(shape) {
-  WINNOW_CHECK(shape.rule.is_wanted() && std::ssize(shape.is_watched) == shape.n_layers);
+  WINNOW_CHECK(shape.rule.n_pages > 0 && std::ssize(shape.is_watched) == shape.n_layers);
   heads_.resize(static_cast<size_t>(shape.n_layers) * static_cast<size_t>(shape.n_kv_heads));
 }
 
@@ -103,9 +111,10 @@ void PageReads::bound(Head& head, const cache::HeadRows& rows, std::span<const i
     int32_t* const positions = head.positions.data() + page * page_rows();
     const int32_t* const now = rows.positions + slots.front();
     const bool is_whole = slots.back() - slots.front() + 1 == shape_.rule.page_rows;
-    const auto is_same = [&](size_t i) { return rows.positions[slots[i]] == positions[i]; };
+    const auto position_at = [&](int slot) { return rows.positions[slot]; };
     if (page < n_bounded && (is_whole ? std::equal(now, now + page_rows(), positions)
-                                      : all_of_first(page_rows(), is_same))) {
+                                      : std::ranges::equal(slots, std::span(positions, page_rows()),
+                                                           {}, position_at))) {
       continue;
     }
     for (size_t i = 0; i < page_rows(); ++i) {
@@ -127,6 +136,7 @@ void PageReads::rank(const Head& head, std::span<const float> queries, std::span
   for (size_t i = 0; i < queries.size(); ++i) {
     (queries[i] < 0 ? downwards : upwards)[i % dim] += queries[i];
   }
+  keep_strong_channels(upwards, downwards, scratch);
   const std::span<int> pages = scratch.take<int>(reach.size());
   std::iota(pages.begin(), pages.end(), 0);
   const std::span<float> below = scratch.take<float>(reach.size());
@@ -141,6 +151,29 @@ void PageReads::rank(const Head& head, std::span<const float> queries, std::span
     if (std::isnan(reach[page])) {
       reach[page] = -std::numeric_limits<float>::infinity();
     }
+  }
+}
+
+// Of equal channels the first count.
+void PageReads::keep_strong_channels(std::span<float> upwards, std::span<float> downwards,
+                                     Scratch& scratch) const {
+  const auto n_channels = static_cast<size_t>(shape_.rule.n_channels);
+  if (n_channels == 0 || n_channels >= upwards.size()) {
+    return;
+  }
+  const Scratch::Frame frame(scratch);
+  const std::span<size_t> channels = scratch.take<size_t>(upwards.size());
+  std::iota(channels.begin(), channels.end(), size_t{0});
+  const auto strength = [&](size_t c) {
+    const float sum = upwards[c] - downwards[c];
+    return std::isnan(sum) ? 0 : sum;
+  };
+  std::ranges::nth_element(channels, channels.begin() + static_cast<std::ptrdiff_t>(n_channels),
+                           [&](size_t a, size_t b) {
+                             return strength(a) != strength(b) ? strength(a) > strength(b) : a < b;
+                           });
+  for (const size_t c : channels.subspan(n_channels)) {
+    upwards[c] = downwards[c] = 0;
   }
 }
 

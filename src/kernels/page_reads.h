@@ -16,8 +16,16 @@ struct PageRule {
   int n_pages = 0;     // that a head reads for a token, the newest among them; 0: all rows are read
   int page_rows = 16;  // rows of a page
   int n_whole_layers = 2;  // the first layers read all rows
+  int n_channels = 0;      // how many channels rank a page; 0: all
+  // Where it is not 0, n_pages, page_rows and n_channels follow from it once it is known how many rows are kept.
+  int n_read = 0;
 
-  bool is_wanted() const { return n_pages > 0; }
+  bool is_wanted() const { return n_pages > 0 || n_read > 0; }
+  // With nothing left open, for heads that keep so many rows. What n_read rows of n_kept hold is read: half of it the rows of
+  // pages, half of it bounds, where c = n_kept / n_read pages are of min(floor(c), ceil(sqrt(c))) rows and ranked by
+  // round(head_dim · page_rows / c) channels (RocketKV, Behnam et al., ICML 2025, arXiv 2502.14051, section 3.4). Nothing is
+  // wanted where n_read rows are all.
+  PageRule settled(int n_kept, int head_dim) const;
   bool operator==(const PageRule&) const = default;
 };
 
@@ -31,7 +39,7 @@ class PageReads {
     int n_kv_heads = 0;
     int head_dim = 0;
     cache::RowType key_type = cache::RowType::kF16;
-    PageRule rule = {};
+    PageRule rule = {};                 // settled
     std::vector<bool> is_watched = {};  // [n_layers]: the others read all rows
   };
 
@@ -42,7 +50,8 @@ class PageReads {
   // The runs of slots that the queries [gqa_group_size, head_dim] of a KV head read, ascending, until the next call for the
   // head; empty where they read all rows. Pages are ranked by the sum over the queries of the greatest product that a
   // key within the page's bounds could have with them (Tang et al., ICML 2024, arXiv 2406.10774, whose heads each rank for
-  // themselves); of equal ones the first is read. Different threads may ask for different heads. Throws std::bad_alloc.
+  // themselves); of equal ones the first is read. With n_channels, only those channels count in which the absolute values of
+  // the queries come to most. Different threads may ask for different heads. Throws std::bad_alloc.
   std::span<const RowRun> choose(int layer, int kv_head, const cache::HeadRows& rows,
                                  std::span<const float> queries, Scratch& scratch);
 
@@ -76,6 +85,8 @@ class PageReads {
              Scratch& scratch) const;
   void rank(const Head& head, std::span<const float> queries, std::span<float> reach,
             Scratch& scratch) const;
+  void keep_strong_channels(std::span<float> upwards, std::span<float> downwards,
+                            Scratch& scratch) const;
 
   Shape shape_;
   std::vector<Head> heads_;  // [n_layers, n_kv_heads]

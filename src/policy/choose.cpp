@@ -210,8 +210,8 @@ void release_after_a_prompt(Choice& choice) {
 
 }  // namespace
 
-NewValues Policy::merge(const LayerView& layer, int kv_head, std::span<const int> kept,
-                        Scratch& scratch, std::span<const Fold> folds) const {
+NewRows Policy::merge(const LayerView& layer, int kv_head, std::span<const int> kept,
+                      Scratch& scratch, std::span<const Fold> folds) const {
   const cache::HeadRows& rows = layer.heads[static_cast<size_t>(kv_head)];
   if (merger_ == nullptr) {
     return apply_folds(rows, kept, folds, scratch);

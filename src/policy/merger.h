@@ -18,10 +18,11 @@ struct Parting {
   const cache::HeadRows& rows() const { return layer.heads[static_cast<size_t>(kv_head)]; }
 };
 
-// What rows that stay have for values from then on. Keys, positions and column mass stay theirs.
-struct NewValues {
-  std::span<const int> rows;      // [n] indices into Parting::kept, ascending
-  std::span<const float> values;  // [n, head_dim]
+// What becomes of rows that stay. Positions, column mass and what was noted of their keys stay theirs.
+struct NewRows {
+  std::span<const int> rows;                  // [n] indices into Parting::kept, ascending
+  std::span<const float> values = {};         // [n, head_dim] from then on; empty: as they were
+  std::span<const int> silent_channels = {};  // of their keys: 0 from then on
 };
 
 // The value of a row that goes, folded into that of one that was there when it went, and may go later: v(to) becomes
@@ -38,14 +39,16 @@ class Merger {
 
   // Beside what the scorer needs.
   virtual Needs needs() const = 0;
+  // Whether there are silent channels.
+  virtual bool changes_keys() const { return false; }
   // The result lies in `scratch`, until the caller's frame ends. Called for different heads at the same time. Rows that are
   // not finite are not merged.
-  virtual NewValues merge(const Parting& parting, Scratch& scratch) const = 0;
+  virtual NewRows merge(const Parting& parting, Scratch& scratch) const = 0;
 };
 
 // The values of the kept rows of a head that the folds change. Rows that are not finite neither give nor take. As
 // Merger::merge().
-NewValues apply_folds(const cache::HeadRows& rows, std::span<const int> kept,
-                      std::span<const Fold> folds, Scratch& scratch);
+NewRows apply_folds(const cache::HeadRows& rows, std::span<const int> kept,
+                    std::span<const Fold> folds, Scratch& scratch);
 
 }  // namespace winnow::policy

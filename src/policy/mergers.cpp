@@ -23,8 +23,8 @@ std::vector<std::string> describe_needs(const MergerPart& part) {
   return describe(part.make(reader)->needs());
 }
 
-NewValues apply_folds(const cache::HeadRows& rows, std::span<const int> kept,
-                      std::span<const Fold> folds, Scratch& scratch) {
+NewRows apply_folds(const cache::HeadRows& rows, std::span<const int> kept,
+                    std::span<const Fold> folds, Scratch& scratch) {
   const auto dim = static_cast<size_t>(rows.head_dim);
   const std::span<int> changed = scratch.take<int>(std::min(kept.size(), folds.size()));
   const std::span<float> values = scratch.take<float>(changed.size() * dim);

@@ -22,6 +22,7 @@ struct MergerPart {
 
 std::unique_ptr<Merger> make_cam(OptionReader&);
 std::unique_ptr<Merger> make_merge(OptionReader&);
+std::unique_ptr<Merger> make_think(OptionReader&);
 
 inline constexpr MergerPart kMergers[] = {
     {"cam", make_cam, "reads the values of the rows that go, and of up to 32 after each",
@@ -31,6 +32,9 @@ inline constexpr MergerPart kMergers[] = {
      "a product of the key of each row that goes with the keys of all that stay; reads the values "
      "that are merged",
      "rows that go are averaged into the values of those with the most similar keys"},
+    {"think", make_think, "reads the keys of all rows that stay",
+     "the channels of keys that the last queries get least from are 0 in the rows that stay; saves "
+     "no memory"},
 };
 static_assert(std::ranges::is_sorted(kMergers, {}, &MergerPart::name),
               "kMergers is sorted by name");

@@ -27,6 +27,10 @@ struct Parts {
   const ReaderPart* reader = nullptr;
 };
 
+bool is_method(std::string_view name) {
+  return std::ranges::find(kMethods, name, &Method::name) != std::end(kMethods);
+}
+
 // The method of a spec, or null and a problem.
 const Method* method_of(const Spec& spec, OptionReader& reader) {
   std::string kind;
@@ -36,10 +40,13 @@ const Method* method_of(const Spec& spec, OptionReader& reader) {
     kind = "an allocator";
   } else if (find_merger(spec.method) != nullptr) {
     kind = "a merger";
+  } else if (find_reader(spec.method) != nullptr && !is_method(spec.method)) {
+    kind = "a reader";
   }
   if (!kind.empty()) {
     reader.add_problem("'" + spec.method + "' is " + kind + " and stands after a method, as in " +
-                       (kind == "a transform" ? "snapkv+" : "knorm+") + spec.method);
+                       (kind == "a transform" || kind == "a reader" ? "snapkv+" : "knorm+") +
+                       spec.method);
     return nullptr;
   }
   try {
@@ -51,7 +58,7 @@ const Method* method_of(const Spec& spec, OptionReader& reader) {
 }
 
 std::string unknown_part(std::string_view name) {
-  if (std::ranges::find(kMethods, name, &Method::name) != std::end(kMethods)) {
+  if (is_method(name)) {
     return "'" + std::string(name) + "' is a method: a policy has one, and it comes first";
   }
   std::vector<std::string_view> names;
@@ -115,7 +122,10 @@ Parts parts_of(const Spec& spec, const Method* method, OptionReader& reader) {
       parts.merger = merger;
     } else if (const ReaderPart* const part = find_reader(name)) {
       if (parts.reader != nullptr) {
-        reader.add_problem("'" + name + "' is given twice");
+        reader.add_problem(parts.reader == part
+                               ? "'" + name + "' is given twice"
+                               : "'" + std::string(parts.reader->name) + "' and '" + name +
+                                     "' both decide which rows are read");
       }
       parts.reader = part;
     } else {
@@ -300,6 +310,7 @@ Policy Policy::parse(std::string_view text, std::string_view default_budget) {
         "positions=contiguous turns keys as attention reads them, and the direction is of keys as "
         "they are stored; it takes positions=original");
   }
+  policy.check_changed_keys(reader);
   if (policy.is_contiguous() && policy.page_rule_.is_wanted()) {
     reader.add_problem(
         "positions=contiguous turns keys as attention reads them, and the bounds of '" +
@@ -408,6 +419,11 @@ void Policy::make_allocators(std::span<const AllocatorPart* const> parts, Option
 }
 
 void Policy::check_scored_again(OptionReader& reader) const {
+  if (!normalizers_.empty()) {
+    reader.add_problem(
+        "blockwise asks the method for scores again and again, so a transform before it would have "
+        "no part");
+  }
   if (is_contiguous()) {
     reader.add_problem(
         "positions=contiguous moves keys as rows go, and blockwise scores rows as if some had "
@@ -419,6 +435,21 @@ void Policy::check_scored_again(OptionReader& reader) const {
         "blockwise scores the rows of a head as if some had gone, and this method looks at those "
         "of "
         "all heads of the layer (tova: per_layer=false)");
+  }
+}
+
+void Policy::check_changed_keys(OptionReader& reader) const {
+  if (!changes_keys()) {
+    return;
+  }
+  const std::string change = "think has channels of keys be 0, ";
+  if (is_contiguous()) {
+    reader.add_problem(change +
+                       "which positions=contiguous would turn into others; it takes "
+                       "positions=original");
+  }
+  if (page_rule_.is_wanted()) {
+    reader.add_problem(change + "of which the bounds of pages know nothing: no reader can follow");
   }
 }
 

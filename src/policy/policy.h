@@ -207,14 +207,15 @@ class Policy {
   // Which of the rows that are kept a generated token reads.
   const kernels::PageRule& page_rule() const { return page_rule_; }
 
-  // Whether rows that stay take something along of those that go.
+  // Whether rows that stay change where others go.
   bool merges() const {
     return merger_ != nullptr || (second_stage_ != nullptr && second_stage_->folds_values());
   }
-  // What the rows at `kept` of a head take along when it keeps them alone, by the policy's merger or the folds that choose()
+  bool changes_keys() const { return merger_ != nullptr && merger_->changes_keys(); }
+  // What becomes of the rows at `kept` of a head when it keeps them alone, by the policy's merger or the folds that choose()
   // left: nothing where no visible one goes, or nothing is merged. The result lies in `scratch`, until the caller's frame ends.
-  NewValues merge(const LayerView& layer, int kv_head, std::span<const int> kept, Scratch& scratch,
-                  std::span<const Fold> folds = {}) const;
+  NewRows merge(const LayerView& layer, int kv_head, std::span<const int> kept, Scratch& scratch,
+                std::span<const Fold> folds = {}) const;
 
  private:
   Policy() = default;
@@ -222,6 +223,7 @@ class Policy {
   const Method* method_ = nullptr;
   PolicyOptions options_;
   void make_transforms(std::span<const TransformPart* const> parts, OptionReader& reader);
+  void check_changed_keys(OptionReader& reader) const;
   void check_scored_again(OptionReader& reader) const;
   void make_allocators(std::span<const AllocatorPart* const> parts, OptionReader& reader);
   void let_method_choose(OptionReader& reader);

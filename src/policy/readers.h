@@ -20,12 +20,18 @@ struct ReaderPart {
 };
 
 kernels::PageRule make_quest_reader(OptionReader&);
+kernels::PageRule make_rocketkv(OptionReader&);
 
 inline constexpr ReaderPart kReaders[] = {
     {"quest", make_quest_reader,
      "reads two bounds of the keys of each page, and the rows of those that are chosen",
      "generated tokens read only the pages of rows whose keys may reach farthest along their "
      "queries"},
+    {"rocketkv", make_rocketkv,
+     "reads two bounds of the keys of each page of a few rows, and the rows of those that are "
+     "chosen",
+     "generated tokens read about as much as so many rows hold: half of it rows of small pages, "
+     "which are chosen as by quest, and by their strongest channels alone"},
 };
 static_assert(std::ranges::is_sorted(kReaders, {}, &ReaderPart::name),
               "kReaders is sorted by name");

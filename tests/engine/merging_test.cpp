@@ -28,31 +28,37 @@ constexpr const char* kPolicies[] = {
     "keydiff+pyramid+cam:budget=40",
     "knorm+rank+criticalkv+merge:budget=40",
     "keydiff+merge:budget=40,positions=contiguous",
+    "snapkv+think:budget=40,obs_window=8",
 };
 
-std::vector<float> row_values(const cache::HeadRows& rows, int slot) {
+std::vector<float> row_at(const kernels::RowVectors& vectors, int slot) {
   Scratch scratch;
-  std::vector<float> value(static_cast<size_t>(rows.head_dim));
-  constexpr float kOnce = 1;
-  kernels::weighted_sum(kernels::values_of(rows), {&slot, 1}, {&kOnce, 1}, value, scratch);
-  return value;
+  std::vector<float> row(static_cast<size_t>(vectors.head_dim));
+  kernels::read_rows(vectors, {&slot, 1}, row, scratch);
+  return row;
 }
 
-// The values of all rows held, in order.
-std::vector<float> all_values(const cache::Cache& cache) {
-  std::vector<float> values;
+std::vector<float> row_values(const cache::HeadRows& rows, int slot) {
+  return row_at(kernels::values_of(rows), slot);
+}
+
+// The keys and values of all rows held, in order.
+std::vector<float> all_rows(const cache::Cache& cache) {
+  std::vector<float> all;
   for (int layer = 0; layer < cache.shape().n_layers; ++layer) {
     for (int kv_head = 0; kv_head < cache.shape().n_kv_heads; ++kv_head) {
       const cache::HeadRows rows = cache.rows(layer, kv_head);
       for (int slot = 0; slot < rows.n; ++slot) {
         if (!rows.is_evicted(slot)) {
-          const auto value = row_values(rows, slot);
-          values.insert(values.end(), value.begin(), value.end());
+          for (const auto& vectors : {kernels::keys_of(rows), kernels::values_of(rows)}) {
+            const auto row = row_at(vectors, slot);
+            all.insert(all.end(), row.begin(), row.end());
+          }
         }
       }
     }
   }
-  return values;
+  return all;
 }
 
 // A prompt's rows are merged once all are there, whatever graphs they came in.
@@ -69,7 +75,7 @@ TEST(Merging, IsTheSameForBothOrdersAnyChunksAndAnyThreads) {
         Engine engine(model, {.n_threads = n_batch == 32 ? 3 : 1, .n_batch = n_batch});
         Sequence sequence = test::make_sequence(model, policy, 400, cache::RowType::kF16);
         test::feed_all(engine, sequence, tokens, order);
-        const auto merged = all_values(sequence.cache);
+        const auto merged = all_rows(sequence.cache);
         const auto decoded = test::decode_all(engine, sequence, next);
         if (values.empty()) {
           values = merged;
@@ -85,7 +91,7 @@ TEST(Merging, IsTheSameForBothOrdersAnyChunksAndAnyThreads) {
     Engine engine(model, {.n_threads = 1, .n_batch = 150});
     Sequence sequence = test::make_sequence(model, plain, 400, cache::RowType::kF16);
     test::feed_all(engine, sequence, tokens);
-    EXPECT_FALSE(test::same_bits(all_values(sequence.cache), values)) << plain;
+    EXPECT_FALSE(test::same_bits(all_rows(sequence.cache), values)) << plain;
   }
 }
 
@@ -105,7 +111,7 @@ TEST(Merging, ACopyThatIsCutHasWhatACutSequenceHas) {
     Sequence source(shape, std::move(full));
     test::feed_all(engine, source, tokens);
     Sequence copy = engine.fork(source, {.policy = policy, .max_rows = 0});
-    EXPECT_TRUE(test::same_bits(all_values(copy.cache), all_values(cut.cache)));
+    EXPECT_TRUE(test::same_bits(all_rows(copy.cache), all_rows(cut.cache)));
     EXPECT_EQ(copy.cache.trim_bounds().intact, cut.cache.trim_bounds().intact);
     EXPECT_TRUE(
         test::same_bits(test::decode_all(engine, copy, next), test::decode_all(engine, cut, next)));
@@ -137,7 +143,7 @@ TEST(Merging, RewritesValuesInTheTypeOfTheRowsAndNothingElse) {
             test::kept_positions(plain.cache)[static_cast<size_t>(2 * layer + kv_head)];
         Scratch scratch;
         const Scratch::Frame frame(scratch);
-        const policy::NewValues expected = policy.merge(view, 0, kept, scratch);
+        const policy::NewRows expected = policy.merge(view, 0, kept, scratch);
         const cache::HeadRows rows = merged.cache.rows(layer, kv_head);
         const cache::HeadRows untouched = plain.cache.rows(layer, kv_head);
         const size_t key_bytes = merged.cache.shape().key_bytes();
@@ -166,6 +172,34 @@ TEST(Merging, RewritesValuesInTheTypeOfTheRowsAndNothingElse) {
     }
     EXPECT_GT(n_changed, 40);
     EXPECT_EQ(merged.cache.append_counts().saturated, 0);
+  }
+}
+
+TEST(Merging, ThinkSilencesTheSameChannelsOfAllKeysButTheNewest) {
+  const Model model(test::write_tiny_model(), {});
+  Engine engine(model, {.n_threads = 1, .n_batch = 64});
+  Sequence sequence =
+      test::make_sequence(model, "knorm+think:budget=40,think_channels=0.5,think_recent=8,slack=0");
+  test::feed_all(engine, sequence, test::random_tokens(90, model.hyper().n_vocab));
+  for (int layer = 0; layer < 2; ++layer) {
+    for (int kv_head = 0; kv_head < 2; ++kv_head) {
+      const cache::HeadRows rows = sequence.cache.rows(layer, kv_head);
+      const auto zeros = [&](int slot) {
+        std::vector<size_t> channels;
+        const auto key = row_at(kernels::keys_of(rows), slot);
+        for (size_t c = 0; c < key.size(); ++c) {
+          if (key[c] == 0) {
+            channels.push_back(c);
+          }
+        }
+        return channels;
+      };
+      ASSERT_EQ(rows.n, 40);
+      EXPECT_EQ(zeros(0).size(), static_cast<size_t>(rows.head_dim / 2));
+      for (int slot = 0; slot < 40; ++slot) {
+        EXPECT_EQ(zeros(slot), slot < 32 ? zeros(0) : std::vector<size_t>{}) << slot;
+      }
+    }
   }
 }
 
@@ -233,8 +267,8 @@ TEST(Merging, GoesThroughACacheFile) {
     const engine::GenerateOptions generate{
         .n_predict = 20, .ignore_eos = true, .sampling = {.temperature = 0}};
     EXPECT_EQ(other.generate(generate, {}).text, session.generate(generate, {}).text);
-    EXPECT_TRUE(test::same_bits(all_values(other.sequence()->cache),
-                                all_values(session.sequence()->cache)));
+    EXPECT_TRUE(
+        test::same_bits(all_rows(other.sequence()->cache), all_rows(session.sequence()->cache)));
   }
 }
 

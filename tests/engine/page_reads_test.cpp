@@ -40,6 +40,12 @@ TEST_F(PageReadsOfModels, ReadingAllPagesIsReadingAllRows) {
       some, decoded("knorm+quest:budget=96,pages=2,page_rows=8,whole_layers=0", 3)));
 }
 
+TEST_F(PageReadsOfModels, RocketkvReadsAllWhereAllIsNoMoreThanItReads) {
+  const auto all = decoded("snapkv:budget=96,slack=0");
+  EXPECT_TRUE(test::same_bits(all, decoded("snapkv+rocketkv:budget=96,read=96,slack=0")));
+  EXPECT_FALSE(test::same_bits(all, decoded("snapkv+rocketkv:budget=96,read=24,slack=0")));
+}
+
 // Which pages there are does not depend on the slots that rows lie in.
 TEST_F(PageReadsOfModels, AForkReadsTheSamePages) {
   const char* const policy = "knorm+quest:budget=96,pages=3,page_rows=8,whole_layers=0,slack=0";

@@ -29,6 +29,16 @@ TEST(TokenRoles, TakeTheHighestOfTheirBytes) {
   EXPECT_EQ(labels[3].role, Role::kValue);  // b"}
 }
 
+// A quote that ends a value is what a model stops at: in compact JSON it shares its token with the next key's quote.
+TEST(TokenRoles, GoWithTheNameOrValueThatATokenEnds) {
+  //                                0123456789012345
+  const auto labels = labels_of(R"({"a":"b","c":1})", "json", {{0, 2}, {3, 6}, {7, 10}, {11, 13}});
+  EXPECT_EQ(labels[0].role, Role::kKey);    // {"
+  EXPECT_EQ(labels[1].role, Role::kKey);    // ":"
+  EXPECT_EQ(labels[2].role, Role::kValue);  // ","
+  EXPECT_EQ(labels[3].role, Role::kKey);    // ":
+}
+
 TEST(TokenRoles, AreSpaceOnlyWhereAllOfThemIs) {
   const std::string text = "<a>b</a>\n word";
   EXPECT_EQ(labels_of(text, "xml", {{8, 10}, {9, 14}})[0].role, Role::kSpace);

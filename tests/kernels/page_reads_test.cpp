@@ -31,6 +31,7 @@ struct Case {
   RowType key_type;
   int page_rows;
   int n_pages;
+  int n_channels = 0;
 };
 
 Case random_case(std::mt19937& random) {
@@ -39,13 +40,15 @@ Case random_case(std::mt19937& random) {
   };
   constexpr RowType kTypes[] = {RowType::kF32, RowType::kF16, RowType::kBf16};
   const int n_kv_heads = draw(1, 3);
-  return {.head_dim = 16 * draw(1, 8),
+  const int head_dim = 16 * draw(1, 8);
+  return {.head_dim = head_dim,
           .n_heads = n_kv_heads * draw(1, 4),
           .n_kv_heads = n_kv_heads,
           .n_rows = draw(1, 700),
           .key_type = kTypes[draw(0, 2)],
           .page_rows = draw(1, 24),
-          .n_pages = draw(1, 12)};
+          .n_pages = draw(1, 12),
+          .n_channels = draw(0, 1) * draw(1, head_dim)};
 }
 
 cache::Cache random_cache(std::mt19937& random, const Case& c) {
@@ -62,13 +65,15 @@ cache::Cache random_cache(std::mt19937& random, const Case& c) {
 }
 
 PageReads reads_of(const Case& c, int n_whole_layers = 0) {
-  return PageReads(
-      {.n_layers = 1,
-       .n_kv_heads = c.n_kv_heads,
-       .head_dim = c.head_dim,
-       .key_type = c.key_type,
-       .rule = {.n_pages = c.n_pages, .page_rows = c.page_rows, .n_whole_layers = n_whole_layers},
-       .is_watched = {true}});
+  return PageReads({.n_layers = 1,
+                    .n_kv_heads = c.n_kv_heads,
+                    .head_dim = c.head_dim,
+                    .key_type = c.key_type,
+                    .rule = {.n_pages = c.n_pages,
+                             .page_rows = c.page_rows,
+                             .n_whole_layers = n_whole_layers,
+                             .n_channels = c.n_channels},
+                    .is_watched = {true}});
 }
 
 std::vector<int> visible_slots(const cache::HeadRows& rows) {
@@ -98,9 +103,27 @@ std::vector<float> key_at(const cache::HeadRows& rows, int slot) {
   return key;
 }
 
+// Whether a channel is among the strongest of the queries: fewer than so many are stronger, or as strong and before it.
+bool is_strong(std::span<const float> queries, size_t dim, size_t channel, int n_channels) {
+  const auto strength = [&](size_t c) {
+    float up = 0;
+    float down = 0;
+    for (size_t i = c; i < queries.size(); i += dim) {
+      (queries[i] < 0 ? down : up) += queries[i];
+    }
+    return up - down;
+  };
+  int n_better = 0;
+  for (size_t c = 0; c < dim; ++c) {
+    n_better += static_cast<int>(strength(c) > strength(channel) ||
+                                 (strength(c) == strength(channel) && c < channel));
+  }
+  return n_channels == 0 || n_better < n_channels;
+}
+
 // The bound of a page, over all queries, as the formula has it.
 double reach_of(const cache::HeadRows& rows, std::span<const int> slots,
-                std::span<const float> queries) {
+                std::span<const float> queries, const std::vector<bool>& counts) {
   const auto dim = static_cast<size_t>(rows.head_dim);
   std::vector<double> low(dim, std::numeric_limits<double>::infinity());
   std::vector<double> high(dim, -std::numeric_limits<double>::infinity());
@@ -113,6 +136,9 @@ double reach_of(const cache::HeadRows& rows, std::span<const int> slots,
   }
   double reach = 0;
   for (size_t i = 0; i < queries.size(); ++i) {
+    if (!counts[i % dim]) {
+      continue;
+    }
     const auto q = static_cast<double>(queries[i]);
     reach += std::max(q * low[i % dim], q * high[i % dim]);
   }
@@ -138,6 +164,11 @@ TEST(PageReads, TheNewestPageAndThoseThatMayReachFarthestAreRead) {
         const cache::HeadRows rows = cache.rows(0, kv_head);
         const auto of_head = queries_of(c, queries, kv_head);
         const auto visible = visible_slots(rows);
+        std::vector<bool> counts;
+        for (size_t channel = 0; channel < static_cast<size_t>(c.head_dim); ++channel) {
+          counts.push_back(
+              is_strong(of_head, static_cast<size_t>(c.head_dim), channel, c.n_channels));
+        }
         const auto read = slots_of(reads.choose(0, kv_head, rows, of_head, scratch), visible);
         const auto page_rows = static_cast<size_t>(c.page_rows);
         const size_t n_all = (visible.size() + page_rows - 1) / page_rows;
@@ -155,8 +186,8 @@ TEST(PageReads, TheNewestPageAndThoseThatMayReachFarthestAreRead) {
         double least_read = std::numeric_limits<double>::infinity();
         double most_left = -std::numeric_limits<double>::infinity();
         for (size_t page = 0; page + 1 < n_all; ++page) {
-          const double reach =
-              reach_of(rows, std::span(visible).subspan(page * page_rows, page_rows), of_head);
+          const double reach = reach_of(
+              rows, std::span(visible).subspan(page * page_rows, page_rows), of_head, counts);
           const bool is_read = std::ranges::binary_search(pages, page);
           (is_read ? least_read : most_left) =
               is_read ? std::min(least_read, reach) : std::max(most_left, reach);
@@ -298,6 +329,24 @@ TEST(PageReads, WholeLayersAndFewRowsAreReadWhole) {
                                .rule = {.n_pages = 2, .page_rows = 16, .n_whole_layers = 0},
                                .is_watched = {true}};
   EXPECT_EQ(PageReads::bytes(shape, 100), some.bytes());
+}
+
+// The settings that the formulas of RocketKV give for keys of 128 elements: rows kept, rows' worth read, and what follows.
+TEST(PageRule, IsSettledByTheRowsThatAreKept) {
+  struct Golden {
+    int n_kept, n_read, page_rows, n_channels, n_rows;
+  };
+  for (const Golden& golden : {Golden{2896, 512, 3, 68, 256}, Golden{5792, 1024, 3, 68, 512},
+                               Golden{3019, 512, 3, 65, 256}, Golden{2628, 1024, 2, 100, 512}}) {
+    const auto rule = kernels::PageRule{.n_read = golden.n_read}.settled(golden.n_kept, 128);
+    EXPECT_EQ(rule.page_rows, golden.page_rows);
+    EXPECT_EQ(rule.n_channels, golden.n_channels);
+    EXPECT_EQ(rule.n_pages, (golden.n_rows + golden.page_rows - 1) / golden.page_rows);
+    EXPECT_EQ(rule.n_read, 0);
+  }
+  EXPECT_FALSE(kernels::PageRule{.n_read = 512}.settled(512, 128).is_wanted());
+  const kernels::PageRule given{.n_pages = 5, .page_rows = 7};
+  EXPECT_EQ(given.settled(1000, 64), given);
 }
 
 }  // namespace

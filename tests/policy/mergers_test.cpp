@@ -25,7 +25,7 @@ Values merged_by(const std::string& spec, const LayerView& layer, int kv_head,
   const Policy policy = Policy::parse(spec);
   Scratch scratch;
   const Scratch::Frame frame(scratch);
-  const NewValues merged = policy.merge(layer, kv_head, kept, scratch);
+  const NewRows merged = policy.merge(layer, kv_head, kept, scratch);
   Values values;
   const size_t dim = merged.rows.empty() ? 0 : merged.values.size() / merged.rows.size();
   for (size_t i = 0; i < merged.rows.size(); ++i) {
@@ -88,6 +88,68 @@ Split random_split(unsigned seed) {
     }
   }
   return split;
+}
+
+std::vector<int> silenced_by(const std::string& options, const LayerView& layer, int kv_head,
+                             const std::vector<int>& kept) {
+  const Policy policy =
+      Policy::parse("streaming+think:budget=4,n_sink=0,n_recent=0,think_channels=" + options);
+  Scratch scratch;
+  const Scratch::Frame frame(scratch);
+  const NewRows changed = policy.merge(layer, kv_head, kept, scratch);
+  EXPECT_TRUE(changed.values.empty());
+  std::vector<int> channels(changed.silent_channels.begin(), changed.silent_channels.end());
+  std::ranges::sort(channels);
+  return channels;
+}
+
+TEST(Think, AgreesWithThePublishedChannels) {
+  const golden::Layer layer;
+  Scratch scratch;
+  std::vector<int> all(golden::kRows);
+  std::iota(all.begin(), all.end(), 0);
+  OptionReader reader(std::vector<GivenOption>{
+      {"think_channels", "0.5"}, {"think_queries", "4"}, {"think_recent", "0"}});
+  const auto think = make_think(reader);
+  const std::vector<std::vector<int>> expected{{0, 1, 2, 6}, {0, 2, 3, 7}};
+  for (int kv_head = 0; kv_head < golden::kKvHeads; ++kv_head) {
+    const LayerView view = layer.view();
+    const NewRows changed =
+        think->merge({.layer = view, .kv_head = kv_head, .kept = all, .lost = {}}, scratch);
+    std::vector<int> channels(changed.silent_channels.begin(), changed.silent_channels.end());
+    std::ranges::sort(channels);
+    EXPECT_EQ(channels, expected[static_cast<size_t>(kv_head)]);
+    EXPECT_EQ(changed.rows.size(), all.size());
+  }
+}
+
+TEST(Think, ChannelsThatAreSilentComeFirstAndTheNewestRowsStayWhole) {
+  golden::Layer layer;
+  std::vector<int> kept{0, 3, 5, 8, 13, 21};
+  for (int kv_head = 0; kv_head < golden::kKvHeads; ++kv_head) {
+    const std::vector<int> some = silenced_by("0.25,think_recent=2", layer.view(), kv_head, kept);
+    const std::vector<int> more = silenced_by("0.75,think_recent=2", layer.view(), kv_head, kept);
+    EXPECT_EQ(some.size(), 2U);
+    EXPECT_EQ(more.size(), 6U);
+    EXPECT_TRUE(std::ranges::includes(more, some));
+    EXPECT_TRUE(silenced_by("0", layer.view(), kv_head, kept).empty());
+  }
+  const Policy policy = Policy::parse(
+      "streaming+think:budget=4,n_sink=0,n_recent=0,think_recent=2,think_channels=0.5");
+  Scratch scratch;
+  const NewRows changed = policy.merge(layer.view(), 0, kept, scratch);
+  EXPECT_EQ(std::vector<int>(changed.rows.begin(), changed.rows.end()),
+            (std::vector<int>{0, 1, 2, 3}));
+}
+
+TEST(Think, IsRefusedWhereKeysAreTurnedOrBounded) {
+  for (const auto& [spec, reason] :
+       {std::pair("knorm+think:budget=64,positions=contiguous", "positions=original"),
+        std::pair("knorm+think+quest:budget=64", "no reader can follow")}) {
+    const std::string message =
+        test::error_of(ErrorCode::kInvalidArgument, [&] { Policy::parse(spec); });
+    EXPECT_NE(message.find(reason), std::string::npos) << message;
+  }
 }
 
 TEST(Merge, AgreesWithThePublishedSums) {
@@ -286,7 +348,7 @@ TEST(Folds, GoFromRowToRowInOrder) {
   // 7 takes half of 3, then leaves a quarter of itself to 5; 1 goes to one that goes.
   const std::vector<Fold> folds{{3, 7, 0.5F}, {7, 5, 0.25F}, {1, 4, 1.0F}};
   Scratch scratch;
-  const NewValues found = apply_folds(head.rows({}), kept, folds, scratch);
+  const NewRows found = apply_folds(head.rows({}), kept, folds, scratch);
   ASSERT_EQ(found.rows.size(), 1);
   EXPECT_EQ(found.rows[0], 1);
   for (int c = 0; c < 4; ++c) {
@@ -304,7 +366,7 @@ TEST(Folds, LeaveOutWhatIsNotFinite) {
   const std::vector<int> kept{2, 5, 9};
   const std::vector<Fold> folds{{3, 2, 0.5F}, {4, 5, 0.5F}, {6, 9, 0.5F}};
   Scratch scratch;
-  const NewValues found = apply_folds(head.rows({}), kept, folds, scratch);
+  const NewRows found = apply_folds(head.rows({}), kept, folds, scratch);
   ASSERT_EQ(found.rows.size(), 1);
   EXPECT_EQ(found.rows[0], 2);
 }

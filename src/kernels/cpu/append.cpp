@@ -3,6 +3,7 @@
 #include "kernels/append.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "base/error.h"
@@ -243,6 +244,22 @@ void rewrite_values(cache::Cache& cache, int layer, int kv_head, std::span<const
   std::byte* const to = rows != nullptr ? rows : cache.values(layer, kv_head);
   cache.commit_values(layer, kv_head, slots,
                       HWY_DYNAMIC_DISPATCH(store_values_impl)(values, slots, cache.shape(), to));
+}
+
+void silence_channels(cache::Cache& cache, int layer, int kv_head, std::span<const int> slots,
+                      std::span<const int> channels) {
+  if (channels.empty()) {
+    return;
+  }
+  const size_t element = cache::element_bytes(cache.shape().key_type);
+  for (const int slot : slots) {
+    std::byte* const key =
+        cache.keys(layer, kv_head) + static_cast<size_t>(slot) * cache.shape().key_bytes();
+    for (const int channel : channels) {
+      std::memset(key + static_cast<size_t>(channel) * element, 0, element);
+    }
+  }
+  cache.commit_keys(layer, kv_head, slots);
 }
 
 HWY_EXPORT(static_scores_impl);

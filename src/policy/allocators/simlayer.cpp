@@ -50,13 +50,11 @@ class Simlayer final : public LayerAllocator {
       last_query_mass(layer, kv_head, scratch, mass);
       const std::span<const int> visible =
           cache::visible_slots(rows, scratch.take<int>(mass.size()));
-      const int last_pos = layer.queries->end_pos(layer.layer) - 1;
-      const auto end = std::ranges::lower_bound(visible, last_pos, {},
-                                                [&](int slot) { return rows.positions[slot]; });
-      const auto n_before = static_cast<int>(end - visible.begin());
-      for (int i = 0; i < n_before; ++i) {
-        const int slot = visible[static_cast<size_t>(i)];
-        if (rows.positions[slot] < layer.n_sink || i >= n_before - options_.lazy_window) {
+      const std::span<const int> before =
+          seen_slots(rows, visible, layer.queries->end_pos(layer.layer) - 2);
+      for (int i = 0; i < std::ssize(before); ++i) {
+        const int slot = before[static_cast<size_t>(i)];
+        if (rows.positions[slot] < layer.n_sink || i >= std::ssize(before) - options_.lazy_window) {
           sum += static_cast<double>(mass[static_cast<size_t>(slot)]) / kernels::kWindowMassScale;
         }
       }

@@ -47,7 +47,7 @@ class Cam final : public Merger {
     return {.keys = gives_to_similar(), .values = true, .column_mass = true};
   }
 
-  NewValues merge(const Parting& parting, Scratch& scratch) const override {
+  NewRows merge(const Parting& parting, Scratch& scratch) const override {
     if (gives_to_similar()) {
       return apply_folds(parting.rows(), parting.kept, folds(parting, scratch), scratch);
     }

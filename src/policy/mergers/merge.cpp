@@ -40,7 +40,7 @@ class Merge final : public Merger {
 
   Needs needs() const override { return {.keys = true, .values = true}; }
 
-  NewValues merge(const Parting& parting, Scratch& scratch) const override {
+  NewRows merge(const Parting& parting, Scratch& scratch) const override {
     const cache::HeadRows& rows = parting.rows();
     const auto dim = static_cast<size_t>(rows.head_dim);
     const auto n_sinks = static_cast<size_t>(std::ranges::count_if(

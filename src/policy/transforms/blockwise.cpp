@@ -7,7 +7,8 @@
 // Needs     what the method needs
 // Cost      scores a head's n + block rows once for each block of the rest
 // Differs   what a method scores by beside rows (queries, their moments, column mass) is of the whole text. --evict per-chunk cuts
-//           rows while the text is read, so that the later ones do not attend to them. Transforms before it have no part
+//           rows while the text is read, so that the later ones do not attend to them. Transforms before it are refused:
+//           they would have no part
 
 #include <algorithm>
 #include <limits>

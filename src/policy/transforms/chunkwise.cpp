@@ -4,6 +4,7 @@
 // Chunks    positions c · chunkwise … (c + 1) · chunkwise - 1, of which a head has those rows that attention sees
 // Rows      of the n rows that are not kept anyway and of which m may stay, chunk by chunk the best floor(m e / n) - floor(m b / n),
 //           b and e = how many of the n lie before the chunk and before its end                                       (1)
+// Needs     what the method needs
 // Cost      selects once more
 // Differs   kvpress keeps max(1, int(n_c · kept fraction)) of each chunk, which need not add up to the budget; (1) does, to the
 //           row, and is never further than one row from a chunk's share. It has each chunk scored by itself, which is another score

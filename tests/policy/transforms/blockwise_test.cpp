@@ -105,6 +105,7 @@ TEST(Blockwise, RowsThatAreHiddenStaySo) {
 
 TEST(Blockwise, WhatItCannotScoreAgainIsRefused) {
   EXPECT_THROW(Policy::parse("keydiff+blockwise:budget=30,positions=contiguous"), Error);
+  EXPECT_THROW(Policy::parse("knorm+rank+blockwise:budget=30"), Error);
   EXPECT_THROW(Policy::parse("tova+blockwise:budget=30,per_layer=true"), Error);
   EXPECT_NO_THROW(Policy::parse("tova+blockwise:budget=30"));
 }
