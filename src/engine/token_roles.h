@@ -15,8 +15,8 @@ namespace winnow::engine {
 
 // Which role a token has whose bytes have several.
 enum class Precedence {
-  kOwn,           // KEY, HEADER and VALUE alike, of which the first counts, then as roles::Role has them
-  kPaper,         // as the published study: WS before PROSE
+  kOwn,    // KEY, HEADER and VALUE alike, of which the first counts, then as roles::Role has them
+  kPaper,  // as the published study: WS before PROSE
   kPaperFlipped,  // and DELIM before all
 };
 
