@@ -159,16 +159,13 @@ void Cache::commit_keys(int layer, int kv_head, std::span<const int> slots) {
 void Cache::commit_values(int layer, int kv_head, std::span<const int> slots,
                           const AppendCounts& counts) {
   commit_keys(layer, kv_head, slots);
-  if (slots.empty()) {
-    return;
-  }
-  Head& state = head(layer, kv_head);
-  const HeadRows held = rows(layer, kv_head);
-  state.counts.saturated += counts.saturated;
-  state.counts.nonfinite_values += counts.nonfinite_values;
+  AppendCounts& all = head(layer, kv_head).counts;
+  all.saturated += counts.saturated;
+  all.nonfinite_values += counts.nonfinite_values;
+  float* const output_norms = rows(layer, kv_head).output_norms;
   for (const int slot : slots) {
-    if (held.output_norms != nullptr) {
-      held.output_norms[slot] = kUnknownNorm;
+    if (output_norms != nullptr) {
+      output_norms[slot] = kUnknownNorm;
     }
   }
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -57,36 +59,22 @@ void check_gathered_on_gpu(const policy::Policy& policy) {
                 "policy '" + policy.spec() + "' leaves " + host_work(policy) +
                     " to the host, which --kernels require does not allow; auto does");
   }
-  if (policy.needs().replay.is_wanted()) {
-    throw Error(ErrorCode::kUnsupported, "policy '" + policy.spec() +
-                                             "' needs a replay of documents, which there is not on "
-                                             "a GPU yet; -ngl 0 runs on the CPU");
-  }
-  if (policy.needs().notes) {
-    throw Error(ErrorCode::kUnsupported,
-                "policy '" + policy.spec() +
-                    "' notes what it finds beside each row, which there "
-                    "is no place for on a GPU yet; -ngl 0 runs on the CPU");
-  }
-  if (policy.page_rule().is_wanted()) {
-    throw Error(ErrorCode::kUnsupported, "policy '" + policy.spec() +
-                                             "' reads pages of rows, which there is not on a GPU "
-                                             "yet; -ngl 0 runs on the CPU");
-  }
-  if (policy.changes_keys()) {
-    throw Error(ErrorCode::kUnsupported, "policy '" + policy.spec() +
-                                             "' changes keys that stay, which there is no kernel "
-                                             "for on a GPU yet; -ngl 0 runs on the CPU");
-  }
-  if (policy.needs().chunk_attention.is_wanted()) {
-    throw Error(ErrorCode::kUnsupported, "policy '" + policy.spec() +
-                                             "' needs attention in chunks, which there is not on "
-                                             "a GPU yet; -ngl 0 runs on the CPU");
-  }
-  if (policy.is_contiguous()) {
-    throw Error(ErrorCode::kUnsupported, "policy '" + policy.spec() +
-                                             "' needs contiguous positions, which there are not "
-                                             "on a GPU yet; -ngl 0 runs on the CPU");
+  const policy::Needs needs = policy.needs();
+  const std::pair<bool, std::string_view> missing[] = {
+      {needs.replay.is_wanted(), "needs a replay of documents, which there is not on a GPU yet"},
+      {needs.notes,
+       "notes what it finds beside each row, which there is no place for on a GPU yet"},
+      {policy.page_rule().is_wanted(), "reads pages of rows, which there is not on a GPU yet"},
+      {policy.changes_keys(), "changes keys that stay, which there is no kernel for on a GPU yet"},
+      {needs.chunk_attention.is_wanted(),
+       "needs attention in chunks, which there is not on a GPU yet"},
+      {policy.is_contiguous(), "needs contiguous positions, which there are not on a GPU yet"},
+  };
+  for (const auto& [is_needed, what] : missing) {
+    if (is_needed) {
+      throw Error(ErrorCode::kUnsupported, "policy '" + policy.spec() + "' " + std::string(what) +
+                                               "; -ngl 0 runs on the CPU");
+    }
   }
 }
 

@@ -438,7 +438,10 @@ void freeze_directions(Sequence& sequence, int first_layer, int n_layers) {
 
 kernels::PageReads page_reads(const model::Hyperparameters& hyper, const cache::CacheShape& shape,
                               const policy::Policy& policy) {
-  kernels::PageReads::Shape pages = page_shape(hyper, shape, policy);
+  if (!policy.page_rule().is_wanted()) {  // asked before every token
+    return {};
+  }
+  const kernels::PageReads::Shape pages = page_shape(hyper, shape, policy);
   return pages.rule.is_wanted() ? kernels::PageReads(pages) : kernels::PageReads();
 }
 

@@ -310,7 +310,9 @@ Policy Policy::parse(std::string_view text, std::string_view default_budget) {
         "positions=contiguous turns keys as attention reads them, and the direction is of keys as "
         "they are stored; it takes positions=original");
   }
-  policy.check_changed_keys(reader);
+  if (policy.changes_keys()) {
+    policy.check_changed_keys(parts.merger->name, reader);
+  }
   if (policy.is_contiguous() && policy.page_rule_.is_wanted()) {
     reader.add_problem(
         "positions=contiguous turns keys as attention reads them, and the bounds of '" +
@@ -438,11 +440,8 @@ void Policy::check_scored_again(OptionReader& reader) const {
   }
 }
 
-void Policy::check_changed_keys(OptionReader& reader) const {
-  if (!changes_keys()) {
-    return;
-  }
-  const std::string change = "think has channels of keys be 0, ";
+void Policy::check_changed_keys(std::string_view merger, OptionReader& reader) const {
+  const std::string change = std::string(merger) + " has channels of keys be 0, ";
   if (is_contiguous()) {
     reader.add_problem(change +
                        "which positions=contiguous would turn into others; it takes "

@@ -223,7 +223,7 @@ class Policy {
   const Method* method_ = nullptr;
   PolicyOptions options_;
   void make_transforms(std::span<const TransformPart* const> parts, OptionReader& reader);
-  void check_changed_keys(OptionReader& reader) const;
+  void check_changed_keys(std::string_view merger, OptionReader& reader) const;
   void check_scored_again(OptionReader& reader) const;
   void make_allocators(std::span<const AllocatorPart* const> parts, OptionReader& reader);
   void let_method_choose(OptionReader& reader);

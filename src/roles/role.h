@@ -9,7 +9,8 @@
 
 namespace winnow::roles {
 
-// In ascending order of precedence: the role of a token that stands for bytes of several.
+// In ascending order of precedence. Of a token that stands for bytes of KEY, HEADER and VALUE the first counts
+// (engine/token_roles.h).
 enum class Role : uint8_t {
   kSpace,   // white space between what means something
   kProse,   // running text, comments, and what no format explains

@@ -52,12 +52,16 @@ class Think final : public Merger {
     std::iota(channels.begin(), channels.end(), 0);
 
     const Scratch::Frame frame(scratch);
-    const std::span<double> worth = scratch.take_filled(dim, 1.0);
-    multiply_with_queries(parting, worth, scratch);
-    multiply_with_keys(parting, worth, scratch);
-    for (double& each : worth) {  // what is no number stays
-      each = std::isnan(each) ? std::numeric_limits<double>::infinity() : each;
-    }
+    const std::span<double> of_queries = scratch.take_filled(dim, 0.0);
+    const std::span<double> of_keys = scratch.take_filled(dim, 0.0);
+    add_queries(parting, of_queries);
+    add_keys(parting, of_keys, scratch);
+    const std::span<double> worth = scratch.take<double>(dim);
+    std::ranges::transform(of_queries, of_keys, worth.begin(), [](double queries, double keys) {
+      const double product =
+          queries * keys;  // of sums: how many rows a mean is of changes no order
+      return std::isnan(product) ? std::numeric_limits<double>::infinity() : product;
+    });
     std::ranges::stable_sort(channels, {}, [&](int c) { return worth[static_cast<size_t>(c)]; });
     const auto share = static_cast<double>(options_.think_channels);
     const auto n_silent = static_cast<size_t>(share * static_cast<double>(dim));
@@ -65,45 +69,31 @@ class Think final : public Merger {
   }
 
  private:
-  void multiply_with_queries(const Parting& parting, std::span<double> worth,
-                             Scratch& scratch) const {
+  void add_queries(const Parting& parting, std::span<double> squares) const {
     const kernels::QueryWindow& queries = *parting.layer.queries;
     const int layer = parting.layer.layer;
     const int group = parting.layer.attention.gqa_group_size();
     const int end = queries.end_pos(layer);
     const int begin = std::max(queries.begin_pos(layer), end - options_.think_queries);
-    const Scratch::Frame frame(scratch);
-    const std::span<double> squares = scratch.take_filled(worth.size(), 0.0);
     for (int head = parting.kv_head * group; head < (parting.kv_head + 1) * group; ++head) {
       for (int pos = begin; pos < end; ++pos) {
-        add_squares({queries.query(layer, head, pos), worth.size()}, squares);
+        add_squares({queries.query(layer, head, pos), squares.size()}, squares);
       }
     }
-    multiply(squares, worth);
   }
 
-  static void multiply_with_keys(const Parting& parting, std::span<double> worth,
-                                 Scratch& scratch) {
+  static void add_keys(const Parting& parting, std::span<double> squares, Scratch& scratch) {
     const Scratch::Frame frame(scratch);
-    const std::span<double> squares = scratch.take_filled(worth.size(), 0.0);
-    const std::span<float> key = scratch.take<float>(worth.size());
+    const std::span<float> key = scratch.take<float>(squares.size());
     for (const int slot : parting.kept) {
       kernels::read_rows(kernels::keys_of(parting.rows()), {&slot, 1}, key, scratch);
       add_squares(key, squares);
     }
-    multiply(squares, worth);
   }
 
   static void add_squares(std::span<const float> row, std::span<double> squares) {
     for (size_t c = 0; c < squares.size(); ++c) {
       squares[c] += static_cast<double>(row[c]) * static_cast<double>(row[c]);
-    }
-  }
-
-  // How many rows a mean is of changes no order.
-  static void multiply(std::span<const double> squares, std::span<double> worth) {
-    for (size_t c = 0; c < squares.size(); ++c) {
-      worth[c] *= squares[c];
     }
   }
 
